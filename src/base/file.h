@@ -1,0 +1,43 @@
+// Files: mapped reads that survive a shrinking file, whole small reads, and outputs that appear complete or not at all.
+#ifndef VX_BASE_FILE_H
+#define VX_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/status.h"
+
+// A read-only private mapping. When the file shrinks under us, the first touch of a lost page raises SIGBUS; a handler
+// (installed with the first mapping, passing on what is not ours) puts a zero page there and marks the mapping, and
+// vx_file_check turns the mark into VX_ERR_FILE_CHANGED. At most 256 mappings at a time.
+typedef struct vx_mapping vx_mapping;
+
+// Regular files only (links are followed); others, and a missing file, fail with `code` and say what was found.
+vx_status vx_file_map(vx_mapping **out, const char *path, vx_code code);
+void vx_file_unmap(vx_mapping **m);
+const uint8_t *vx_mapping_data(const vx_mapping *m);
+size_t vx_mapping_size(const vx_mapping *m);
+const char *vx_mapping_path(const vx_mapping *m);
+vx_status vx_file_check(const vx_mapping *m);
+// Read-ahead of a range; a hint.
+void vx_mapping_prefetch(const vx_mapping *m, size_t offset, size_t bytes);
+
+// A whole file, terminated with a 0 that is not counted. "-" is standard input. Free with vx_free.
+vx_status vx_file_read(char **text, size_t *size, const char *path, size_t limit, vx_code code);
+bool vx_file_exists(const char *path);
+bool vx_folder_exists(const char *path);
+
+// An output under construction: a hidden temporary file beside the final name. Only vx_output_commit gives it its name,
+// after fsync of the file, and syncs the folder. Leaving it uncommitted removes it. The process being killed leaves at
+// most the temporary file.
+typedef struct vx_output vx_output;
+vx_status vx_output_begin(vx_output **out, const char *path, bool replace); // VX_ERR_OUTPUT_EXISTS unless replace
+const char *vx_output_temporary(const vx_output *o);
+int vx_output_fd(const vx_output *o);
+vx_status vx_output_write(vx_output *o, const void *bytes, size_t size);    // handles EINTR and short writes
+vx_status vx_output_commit(vx_output **o);
+void vx_output_discard(vx_output **o);
+// Removes the temporary files of every output now open: for a signal handler's second signal. Async-signal-safe.
+void vx_output_discard_all_on_signal(void);
+
+#endif

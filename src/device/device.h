@@ -1,0 +1,74 @@
+// Devices: where tensors live and operators run. Networks are written against this page and never learn which back end
+// they run on. The front (device.c) checks every argument once and names the operator and the argument in its error;
+// back ends only compute.
+//
+// Threads: one caller per device; vx_device_cancel may be called from anywhere, also from a signal handler.
+// Numbers: see operators.h.
+#ifndef VX_DEVICE_DEVICE_H
+#define VX_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+typedef struct vx_device vx_device;
+
+// -- the computing back end -------------------------------------------------------------------------------------------
+typedef struct vx_cpu_params {
+    int threads;      // 0 = one per processor that this process may use
+    const char *isa;  // NULL = best found; "generic", "avx2", "avx512", "avx512bf16" mask off what is newer
+} vx_cpu_params;
+vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params); // NULL = defaults
+const char *vx_device_isa(const vx_device *dev); // what the CPU back end chose
+
+// -- plan: runs network code on shapes alone -----------------------------------------------------------------------------
+// Accepts tensors without data, computes nothing, counts. `like` (borrowed) says whose scratch needs are counted.
+typedef struct vx_plan_counts {
+    int64_t calls;
+    double flop;            // 2 per multiply-add
+    double bytes;           // read and written, each operand once
+    double weight_bytes;    // of which weights
+    size_t scratch;         // the largest need of one operator of `like`
+} vx_plan_counts;
+vx_status vx_device_plan_create(vx_device **out, const vx_device *like);
+vx_plan_counts vx_device_plan_counts(const vx_device *dev);
+void vx_device_plan_reset(vx_device *dev);
+void vx_device_plan_fail(vx_device *dev, int64_t call, vx_code code); // the call-th operator from now (1 = next) fails
+bool vx_device_is_plan(const vx_device *dev);
+
+// -- trace: wraps another back end --------------------------------------------------------------------------------------
+typedef struct vx_trace_event {
+    const char *op;
+    double seconds, flop, bytes;
+    bool finite;            // of the output; true when not checked
+    const vx_tensor *out;   // valid during the call
+} vx_trace_event;
+typedef struct vx_trace_params {
+    void (*event)(void *user, const vx_trace_event *event);
+    void *user;
+    bool check_finite;
+} vx_trace_params;
+vx_status vx_device_trace_create(vx_device **out, vx_device *inner, const vx_trace_params *params); // borrows inner
+
+void vx_device_destroy(vx_device **dev);
+const char *vx_device_name(const vx_device *dev); // "cpu", "plan", ...
+int vx_device_threads(const vx_device *dev);
+
+// -- cancellation: every operator looks before it starts -------------------------------------------------------------------
+// *flag != 0 makes the next operator return VX_ERR_CANCELLED. NULL takes it away. Borrowed.
+void vx_device_watch(vx_device *dev, const volatile int *flag);
+
+// -- memory --------------------------------------------------------------------------------------------------------------
+// Device memory is asked for before work starts; operators take scratch from what vx_device_reserve set aside and grow it
+// only when a plan was too small (which the tests count as a fault).
+vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes);
+void vx_device_release(vx_device *dev); // gives the scratch back
+
+// Copies between host memory and a contiguous tensor, complete on return.
+vx_status vx_upload(vx_device *dev, vx_tensor to, const void *from);
+vx_status vx_download(vx_device *dev, void *to, vx_tensor from);
+vx_status vx_device_sync(vx_device *dev);
+
+#endif

@@ -1,0 +1,126 @@
+// The operators: one function each, defined by the CPU back end.
+//
+// Common contract. Tensors are views; the last axis has stride 1 unless an operator says "any strides". "act" is bf16 or
+// f32, the same for all tensors so marked in one call; rn() is rounding to act (nothing for f32). Between two roundings
+// everything is binary32, one rounding per operation, no contraction, fma only where written. tree32 is the canonical
+// reduction: 32 partial sums t[l]; for o = 16, 8, 4, 2, 1: t[l] += t[l xor o], all l at once.
+// Outputs must not overlap inputs unless "in place" is said. Everything is borrowed until the next vx_device_sync.
+// Errors: VX_ERR_SHAPE, VX_ERR_DTYPE before any work, outputs untouched; VX_ERR_CANCELLED; VX_ERR_MEMORY (scratch).
+// Zero rows are legal and do nothing.
+#ifndef VX_DEVICE_OPERATORS_H
+#define VX_DEVICE_OPERATORS_H
+
+#include "device/device.h"
+
+// ---- linear ------------------------------------------------------------------------------------------------------------
+// A linear's weight: row segments, each from its own place in a file, that together write `n` output columns.
+enum { VX_MAX_SEGMENTS = 4 };
+typedef struct vx_weight_segment {
+    vx_tensor weight;  // [rows, k] f32|bf16|f16, unit last stride
+    vx_tensor bias;    // [rows] f32|bf16|f16, or rank 0
+    int64_t column;    // output column of row 0
+} vx_weight_segment;
+typedef struct vx_weight {
+    int64_t n, k;
+    int segments;
+    vx_weight_segment segment[VX_MAX_SEGMENTS];
+} vx_weight;
+
+// out[m, j] = rn(sum_k x[m,k] w[j,k] + b[j]), rn to out's dtype, once.
+//   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight needs f32 x
+// Sum: f32. The order over k is stated once, whatever m, n, segments and threads: for bf16 x and bf16 w pairs of k in
+// increasing order, in a pair the odd element before the even one, each an fma; else k in increasing order, each an fma.
+// A bf16 weight beside f32 x is widened. The bias is widened and added in f32 after the sum.
+vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight *w);
+
+// ---- norms -------------------------------------------------------------------------------------------------------------
+typedef enum vx_norm_rounding {
+    VX_NORM_ROUND_ONCE,  // rn(f32(x*inv) * w): the denoiser and the video VAE
+    VX_NORM_ROUND_TWICE, // rn(w * rn(x*inv)): the text encoder
+} vx_norm_rounding;
+// Row sums of squares: 32 accumulators; vectors of 8 consecutive elements go to accumulator (vector mod 32), each element
+// by fma in order; tree32; inv = 1/sqrtf(s/n + eps). A tail that is not a whole vector counts as a short vector.
+//   out, x [rows, n] act     w [n] f32|bf16|f16 or rank 0 (ones)     out may be x
+vx_status vx_rms_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, float eps, vx_norm_rounding rounding);
+// vx_rms_norm (once), then rn(rn(n * rn(1 + scale[row])) + shift[row]): the composition, bit for bit.
+//   shift, scale [table, n] act (any row stride)     row [rows] i32, each in 0..table-1: the one condition not checked
+vx_status vx_rms_norm_modulate(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor shift, vx_tensor scale, vx_tensor row, float eps);
+// (x - mean) / sqrt(var + eps) * w + b, biased variance, two passes, sums as vx_rms_norm's (mean by addition).
+//   out, x [rows, n] act     w, b [n] f32|bf16|f16 or rank 0     one rounding at the end
+vx_status vx_layer_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor b, float eps);
+
+// ---- element-wise --------------------------------------------------------------------------------------------------------
+// x = rn(x + y), in place.   x, y [rows, n] act
+vx_status vx_add(vx_device *dev, vx_tensor x, vx_tensor y);
+// x = rn(x + rn(gate[row] * y)), in place.   gate [table, n] act (any row stride)   row [rows] i32, or rank 0: row 0 for all
+// With f32 x, gate may be f32|bf16|f16 (a learned scale vector of a file).
+vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, vx_tensor row);
+// rn(rn(silu(gate)) * value), silu(g) = g / (1 + exp(-g)).   u [rows, 2n] act, halves in the order told   out [rows, n] act
+vx_status vx_swiglu(vx_device *dev, vx_tensor out, vx_tensor u, bool gate_first);
+// out = rn(silu(x)), rn to out's dtype; computed in f32.   out, x [rows, n], each bf16|f32
+vx_status vx_silu(vx_device *dev, vx_tensor out, vx_tensor x);
+// Copies with conversion between any of f32, bf16, f16, i32, u8 (same shape, any strides, any rank): patchify, unpatchify,
+// transposes, casts. Float to float rounds to nearest even; equal dtypes copy bits; integers only to the same integer.
+vx_status vx_copy(vx_device *dev, vx_tensor out, vx_tensor x);
+// out = (c0*x0 + c1*x1) + c2*x2, f32, every product and sum rounded; 1 to 3 terms; out may be any of them. Any shape, contiguous.
+typedef struct vx_term { float c; vx_tensor x; } vx_term;
+vx_status vx_blend(vx_device *dev, vx_tensor out, const vx_term *terms, int count);
+// out[i] = x[i]*scale[c] + shift[c], c the index on `axis`, f32, product rounded, then sum.  Any strides, rank <= 5. In place allowed.
+vx_status vx_affine(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor scale, vx_tensor shift, int axis);
+// Rows of a table: out[i] = rn(table[ids[i]]).   table [vocab, n] f32|bf16|f16   ids [rows] i32, in 0..vocab-1, not checked
+vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids);
+// flag[index] |= 1 if any element of x (f32|bf16, any strides, rank <= 5) is NaN or infinite.   flag [n] i32
+vx_status vx_mark_not_finite(vx_device *dev, vx_tensor flag, int64_t index, vx_tensor x);
+
+// ---- attention -----------------------------------------------------------------------------------------------------------
+typedef struct vx_qk_norm_rope_params {
+    vx_tensor q_weight, k_weight; // [head_dim] f32|bf16|f16; rank 0: ones
+    bool skip_norm;               // rotate only
+    float eps;
+    vx_norm_rounding rounding;
+    // [rows, r] act, or rank 0: no rotation. Channel j < r pairs with j + r; channels from 2r on only get the norm.
+    //   y[j] = rn(rn(n[j]*c[j]) - rn(n[j+r]*s[j]))    y[j+r] = rn(rn(n[j+r]*c[j]) + rn(n[j]*s[j]))
+    vx_tensor cos, sin;
+} vx_qk_norm_rope_params;
+// Per row and head, in place: RMS norm over head_dim, then rotation.   q [rows, heads, head_dim] act, any row and head
+// strides; k the same with its own number of heads.
+// Sum of squares over d: lane l takes elements l, l+32, ...: the first by a product, the others by fma; tree32; /d; 1/sqrtf.
+vx_status vx_qk_norm_rope(vx_device *dev, vx_tensor q, vx_tensor k, const vx_qk_norm_rope_params *params);
+
+typedef struct vx_attention_params {
+    float scale;  // 0 = 1/sqrt(head_dim)
+    bool causal;  // key i <= query i; needs as many keys as queries
+} vx_attention_params;
+// out[i,h,:] = rn(sum_j rn(e_ij) v[j,g,:] / sum_j e_ij), e = exp(scale * q.k - m), g = h / (heads / kv_heads).
+//   out, q [sq, heads, d] act     k, v [skv, kv_heads, d] act     any row and head strides; d a multiple of 8, <= 256
+// Never holds sq x skv. Keys go in blocks of 512 in order; m is the running maximum, sums and partial outputs are rescaled
+// by exp(m_old - m_new) when it grows (flash attention). Products as in vx_linear; sums in f32; the denominator adds the
+// unrounded e. The result does not depend on the number of threads.
+vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, vx_tensor v, const vx_attention_params *params);
+
+// ---- convolution and audio, f32 ----------------------------------------------------------------------------------------------
+typedef struct vx_conv1d_params {
+    int64_t stride, padding, dilation; // 0 = 1, 0, 1
+    vx_tensor bias;                    // [out channels] f32 or rank 0
+    vx_tensor residual;                // as out, added after the bias; may be out itself; or rank 0
+} vx_conv1d_params;
+// Cross-correlation with zero padding.   out [co, lo]   x [ci, l]   w [co, ci, kernel] f32, contiguous
+// Sum over (kernel tap, channel): taps outer, channels inner, both increasing, fma.
+vx_status vx_conv1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, const vx_conv1d_params *params);
+// Transposed: out[o, n] = b[o] + sum over i, j with n + padding - j = stride*t of w[i,o,j] x[i,t].   w [ci, co, kernel]
+vx_status vx_conv_transpose1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, const vx_conv1d_params *params);
+// down2(snakebeta(up2(x))) per channel with replicate padding (audio VAE specification, A3).
+//   out, x [c, l]   alpha, beta [c] f32, log scale as stored   up, down [12] f32
+// snakebeta(v) = v + (1/(exp(beta)+1e-9)) * sin(exp(alpha)*v)^2
+vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha, vx_tensor beta, vx_tensor up, vx_tensor down);
+
+// ---- pictures, f32 --------------------------------------------------------------------------------------------------------------
+// Along `axis` of extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division.
+// Any strides, rank <= 5; out may be a or b.
+vx_status vx_fade(vx_device *dev, vx_tensor out, vx_tensor a, vx_tensor b, int axis);
+// Clamp to [lo, hi]; NaN stays NaN. Any strides, in place allowed.
+vx_status vx_clamp(vx_device *dev, vx_tensor out, vx_tensor x, float lo, float hi);
+// u8 = nearest(255 * clamp(x, 0, 1)), ties to even. Any strides.   out u8   x f32
+vx_status vx_to_u8(vx_device *dev, vx_tensor out, vx_tensor x);
+
+#endif
