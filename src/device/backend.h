@@ -1,0 +1,169 @@
+// Inside the room: what a back end is. The front (front_*.c) checks and completes the arguments and calls the table;
+// a back end may rely on everything that operators.h demands of a caller.
+//
+// What the front guarantees to a back end: shapes and number formats fit; every tensor of a computing back end has data;
+// no output is empty; defaults are filled in (attention scale, convolution strides, the row map's rank); the watched flag
+// was not set when the operator began.
+#ifndef VX_DEVICE_BACKEND_H
+#define VX_DEVICE_BACKEND_H
+
+#include "device/operators.h"
+
+// Every operator once: tables, plan, trace and costs are made from this list.
+#define VX_OPERATORS(X)  \
+    X(linear)            \
+    X(rms_norm)          \
+    X(rms_norm_modulate) \
+    X(layer_norm)        \
+    X(add)               \
+    X(gate_add)          \
+    X(swiglu)            \
+    X(silu)              \
+    X(copy)              \
+    X(blend)             \
+    X(affine)            \
+    X(embed)             \
+    X(mark_not_finite)   \
+    X(qk_norm_rope)      \
+    X(attention)         \
+    X(conv1d)            \
+    X(conv_transpose1d)  \
+    X(snake_alias_free)  \
+    X(fade)              \
+    X(clamp)             \
+    X(to_u8)
+
+typedef struct vx_linear_args {
+    vx_tensor out, x; // [m, n], [m, k]; any row stride
+    const vx_weight *weight;
+} vx_linear_args;
+
+typedef struct vx_rms_norm_args {
+    vx_tensor out, x, w; // w of rank 0: ones
+    float eps;
+    vx_norm_rounding rounding;
+} vx_rms_norm_args;
+
+typedef struct vx_rms_norm_modulate_args {
+    vx_tensor out, x, w, shift, scale, row;
+    float eps;
+} vx_rms_norm_modulate_args;
+
+typedef struct vx_layer_norm_args {
+    vx_tensor out, x, w, b;
+    float eps;
+} vx_layer_norm_args;
+
+typedef struct vx_add_args {
+    vx_tensor x, y;
+} vx_add_args;
+
+typedef struct vx_gate_add_args {
+    vx_tensor x, y, gate, row; // row of rank 0: gate row 0 for all
+} vx_gate_add_args;
+
+typedef struct vx_swiglu_args {
+    vx_tensor out, u;
+    bool gate_first;
+} vx_swiglu_args;
+
+typedef struct vx_silu_args {
+    vx_tensor out, x;
+} vx_silu_args;
+
+typedef struct vx_copy_args {
+    vx_tensor out, x;
+} vx_copy_args;
+
+enum { VX_MAX_TERMS = 3 };
+typedef struct vx_blend_args {
+    vx_tensor out;
+    vx_term term[VX_MAX_TERMS];
+    int count;
+} vx_blend_args;
+
+typedef struct vx_affine_args {
+    vx_tensor out, x, scale, shift;
+    int axis;
+} vx_affine_args;
+
+typedef struct vx_embed_args {
+    vx_tensor out, table, ids;
+} vx_embed_args;
+
+typedef struct vx_mark_not_finite_args {
+    vx_tensor flag;
+    int64_t index;
+    vx_tensor x;
+} vx_mark_not_finite_args;
+
+typedef struct vx_qk_norm_rope_args {
+    vx_tensor q, k; // k may be of rank 0: only q
+    vx_qk_norm_rope_params params;
+} vx_qk_norm_rope_args;
+
+typedef struct vx_attention_args {
+    vx_tensor out, q, k, v; // [rows, heads, head_dim], unit last stride
+    float scale;            // never 0
+    bool causal;
+} vx_attention_args;
+
+// Of vx_conv1d and vx_conv_transpose1d. Everything is f32 and contiguous except that rows of x, out and residual may have
+// any stride between them. stride, dilation >= 1.
+typedef struct vx_conv1d_args {
+    vx_tensor out, x, w, bias, residual;
+    int64_t stride, padding, dilation;
+} vx_conv1d_args;
+typedef vx_conv1d_args vx_conv_transpose1d_args;
+
+typedef struct vx_snake_alias_free_args {
+    vx_tensor out, x, alpha, beta, up, down;
+} vx_snake_alias_free_args;
+
+typedef struct vx_fade_args {
+    vx_tensor out, a, b;
+    int axis;
+} vx_fade_args;
+
+typedef struct vx_clamp_args {
+    vx_tensor out, x;
+    float lo, hi;
+} vx_clamp_args;
+
+typedef struct vx_to_u8_args {
+    vx_tensor out, x;
+} vx_to_u8_args;
+
+// One per back end. Operators and the first group are required; NULL among the scratch functions means "takes none".
+struct vx_ops {
+    void (*destroy)(vx_device *dev); // frees dev itself
+    const char *(*isa)(const vx_device *dev);
+    int (*threads)(const vx_device *dev);
+    vx_status (*memory_alloc)(vx_device *dev, void **out, size_t bytes); // zeroed, aligned to a page
+    void (*memory_free)(vx_device *dev, void *p, size_t bytes);
+    vx_status (*reserve)(vx_device *dev, size_t scratch_bytes);
+    void (*release)(vx_device *dev);
+    vx_status (*upload)(vx_device *dev, vx_tensor to, const void *from);
+    vx_status (*download)(vx_device *dev, void *to, vx_tensor from);
+    vx_status (*sync)(vx_device *dev);
+
+#define VX_OPS_MEMBER(op) vx_status (*op)(vx_device * dev, const vx_##op##_args *args);
+    VX_OPERATORS(VX_OPS_MEMBER)
+#undef VX_OPS_MEMBER
+
+    // Bytes of scratch that the operator will ask for; looks at shapes, formats and strides only, never at data.
+    size_t (*linear_scratch)(const vx_device *dev, const vx_linear_args *args);
+    size_t (*attention_scratch)(const vx_device *dev, const vx_attention_args *args);
+    size_t (*conv1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
+    size_t (*conv_transpose1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
+    size_t (*snake_alias_free_scratch)(const vx_device *dev, const vx_snake_alias_free_args *args);
+};
+
+struct vx_device {
+    const struct vx_ops *ops;
+    const char *name;          // "cpu", "plan", "trace"
+    bool computes;             // tensors must have data
+    const volatile int *watch; // borrowed; NULL: nobody cancels
+};
+
+#endif
