@@ -1,0 +1,24 @@
+// The audio VAE's decoder: BigVGAN with alias-free SnakeBeta, mono, run once per stereo channel (audio specification,
+// A2-A8). f32 throughout. Weight norm is folded once, at open, into memory that the decoder owns.
+#ifndef VX_VAE_AUDIO_DECODER_H
+#define VX_VAE_AUDIO_DECODER_H
+
+#include "device/arena.h"
+#include "weights/component.h"
+
+typedef struct vx_audio_decoder vx_audio_decoder;
+typedef struct vx_audio_decoder_config {
+    int64_t latent_channels, latent_dim, decoder_dim, stages, hop, sample_rate;
+    int64_t rate[8], kernel[8];
+    float latents_mean[64], latents_std[64];
+} vx_audio_decoder_config;
+
+vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component, vx_device *dev); // ignores the encoder's tensors
+void vx_audio_decoder_close(vx_audio_decoder **decoder);
+const vx_audio_decoder_config *vx_audio_decoder_config_of(const vx_audio_decoder *decoder);
+
+// waveform [2, hop*A] f32 in -1..1   latent [2, channels, A] f32 normalised (unless denormalised). Long clips run in chunks
+// with full context (A11): same bits, bounded memory. Not finite: VX_ERR_NOT_FINITE.
+vx_status vx_audio_decoder_run(const vx_audio_decoder *decoder, vx_device *dev, vx_arena *arena, vx_tensor waveform, vx_tensor latent, bool denormalised);
+
+#endif

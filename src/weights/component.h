@@ -1,0 +1,64 @@
+// One component of a checkpoint (transformer, text encoder, video VAE, audio VAE) as a set of canonical tensors, whatever
+// files, shards and spelling it comes in. Nothing is converted: views point into the mapped files.
+//
+// Canonical names are the official ones (checkpoints specification 2.1, 6; audio: as in the files). A network binds its
+// tensors by asking for them with the shapes that its configuration implies; what it never asks for is refused by
+// vx_component_finish, so the networks' code is the one statement of what a checkpoint holds.
+#ifndef VX_WEIGHTS_COMPONENT_H
+#define VX_WEIGHTS_COMPONENT_H
+
+#include <jansson.h>
+#include "device/operators.h"
+#include "weights/safetensors.h"
+
+typedef enum vx_component_kind { VX_TRANSFORMER, VX_TEXT_ENCODER, VX_VIDEO_VAE, VX_AUDIO_VAE, VX_COMPONENT_KINDS } vx_component_kind;
+typedef enum vx_layout_kind { VX_LAYOUT_OFFICIAL, VX_LAYOUT_DIFFUSERS } vx_layout_kind;
+
+typedef struct vx_component vx_component;
+
+// path: a folder with config.json and one file or an indexed set, or one .safetensors file. Only headers are read.
+vx_status vx_component_open(vx_component **out, vx_component_kind kind, const char *path);
+void vx_component_close(vx_component **c);
+
+vx_component_kind vx_component_kind_of(const vx_component *c);
+vx_layout_kind vx_component_layout(const vx_component *c);
+const char *vx_component_path(const vx_component *c);
+// config.json of the folder; for the official VAEs the wrapper's and the source's members in one object (video:
+// config.json + source/config.json; audio: config.json + metadata.json's kwargs). NULL for a single file without one.
+const json_t *vx_component_config(const vx_component *c);
+uint64_t vx_component_bytes(const vx_component *c);            // of all tensors in its files
+vx_status vx_component_check(const vx_component *c);           // VX_ERR_FILE_CHANGED if a file was hurt while mapped
+
+bool vx_component_has(const vx_component *c, const char *name);
+// Number of consecutive indices i from 0 for which prefix<i>suffix exists ("blocks.", ".norm1.weight"); a gap is an error.
+vx_status vx_component_layers(const vx_component *c, const char *prefix, const char *suffix, int64_t *count);
+
+// A tensor by canonical name and exact shape; f32, bf16 or f16 unless `dtype` says one (VX_DTYPE_NONE = any of these).
+// Errors: VX_ERR_TENSOR_MISSING, _SHAPE, _DTYPE naming file, tensor, found and expected. Misaligned data (offset not a
+// multiple of the element size) is copied once into aligned memory owned by the component, with an info message.
+vx_status vx_component_tensor(vx_component *c, const char *name, vx_dtype dtype, int rank, const int64_t *shape, vx_tensor *out);
+#define vx_component_get(c, name, dtype, out, ...)                                                             \
+    vx_component_tensor((c), (name), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)),     \
+                        (const int64_t[]){ __VA_ARGS__ }, (out))
+
+// name.weight [n, k] and, if `bias`, name.bias [n].
+vx_status vx_component_linear(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out);
+
+// The fused query-key-value product of `heads` heads: one matrix interleaved per head (official), or three (diffusers).
+// The product is [rows, 3*heads*head_dim]; q, k, v of head h start at column offset[c] + h*head_stride.
+typedef struct vx_qkv { vx_weight weight; int64_t offset[3], head_stride; } vx_qkv;
+vx_status vx_component_qkv(vx_component *c, const char *name, int64_t heads, int64_t head_dim, int64_t k, bool bias, vx_qkv *out);
+
+// The fused gate and value product [2*n, k] of a SwiGLU, halves in the order found.
+vx_status vx_component_swiglu(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out, bool *gate_first);
+
+// Shape of a tensor without binding it; rank 0 if absent.
+void vx_component_shape(const vx_component *c, const char *name, int *rank, int64_t shape[VX_MAX_RANK]);
+// Leaves a tensor, or all with a prefix, out of the final check: present or not, they are not needed.
+void vx_component_ignore(vx_component *c, const char *prefix);
+// VX_ERR_TENSOR_UNEXPECTED if a tensor was neither bound nor ignored.
+vx_status vx_component_finish(vx_component *c);
+// Read-ahead of the bound tensors whose names start with prefix: a hint before a block runs.
+void vx_component_prefetch(const vx_component *c, const char *prefix);
+
+#endif
