@@ -26,6 +26,18 @@ const char *vx_component_path(const vx_component *c);
 // config.json of the folder; for the official VAEs the wrapper's and the source's members in one object (video:
 // config.json + source/config.json; audio: config.json + metadata.json's kwargs). NULL for a single file without one.
 const json_t *vx_component_config(const vx_component *c);
+
+// Members of that configuration. `name` is the official spelling and `other_name` the diffusers one (NULL = the same); the
+// first that is there counts. A dot goes into an object: "text_config.hidden_size". `fallback` NULL = required. A single file
+// without a configuration has no members. Errors: VX_ERR_CONFIG naming the file, the member and what it should be.
+// Whole numbers are sizes and counts: 1..VX_CONFIG_MAX (in a list also 0). Reals must be finite.
+#define VX_CONFIG_MAX ((int64_t)1 << 24)
+vx_status vx_config_int(const vx_component *c, const char *name, const char *other_name, const int64_t *fallback, int64_t *out);
+vx_status vx_config_float(const vx_component *c, const char *name, const char *other_name, const double *fallback, double *out);
+// A list of exactly `count` numbers. Absent: *found is false and `out` untouched; found NULL = required.
+vx_status vx_config_ints(const vx_component *c, const char *name, int count, int64_t *out, bool *found);
+vx_status vx_config_floats(const vx_component *c, const char *name, int count, float *out, bool *found);
+
 uint64_t vx_component_bytes(const vx_component *c);            // of all tensors in its files
 vx_status vx_component_check(const vx_component *c);           // VX_ERR_FILE_CHANGED if a file was hurt while mapped
 
