@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include "tensor/dtype.h"
 
-// e^x. NaN stays NaN; above 88.72284 infinity; below -87.33655 the result is flushed to +0 (subnormals are not made).
-// docs/numerics.md derives the polynomial and states the error found by an exhaustive test.
+// e^x. NaN stays NaN; above 88.72283 infinity, so x / (1 + vx_expf(-x)) is -0 for x <= -89 as in PyTorch; below -87.33654,
+// where the result would be subnormal, +0. docs/numerics.md states the error found by an exhaustive test.
 float vx_expf(float x);
 
-// sin and cos of any finite x, |error| <= 2^-22 relative to 1; infinity and NaN give NaN. Three-part Cody-Waite for
-// |x| <= 48000, Payne-Hanek in f64 above.
+// sin and cos of any finite x, |error| <= 2^-23 relative to 1; sin(-0) is -0; infinity and NaN give NaN. Three-part
+// Cody-Waite for |x| <= 48000, Payne-Hanek above. mathf_inline.h has the statements for a vector version.
 float vx_sinf(float x);
 float vx_cosf(float x);
 

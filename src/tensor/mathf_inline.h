@@ -1,0 +1,110 @@
+// The algorithms of mathf.h as straight lines, for inlining and as the text that a vector version follows line by line:
+// every statement is one IEEE f32 operation or one operation on the bits, every choice is a blend (x ? a : b on values that
+// are both computed), nothing is looked up. Operands of a fma must keep their places; nothing else may be contracted.
+// The constants are printed by tools/fit_mathf.py.
+#ifndef VX_TENSOR_MATHF_INLINE_H
+#define VX_TENSOR_MATHF_INLINE_H
+
+#include "tensor/dtype.h"
+#include <math.h>
+#include <stdint.h>
+
+// Adding 1.5 * 2^23 rounds to an integer, to nearest even, and leaves it in the low bits of the sum.
+#define VX_MATHF_MAGIC      0x1.8p23f
+#define VX_MATHF_MAGIC_BITS 0x4b400000u
+
+// e^x = 2^n (1 + r + r^2 q(r)), n = round(x / ln 2), |r| <= ln 2 / 2; q is minimax for the relative error of the whole.
+#define VX_EXP_LOG2E  0x1.715476p0f
+#define VX_EXP_LN2_HI 0x1.62e43p-1f
+#define VX_EXP_LN2_LO -0x1.05c61p-29f
+#define VX_EXP_Q0     0x1.0p-1f
+#define VX_EXP_Q1     0x1.555466p-3f
+#define VX_EXP_Q2     0x1.5552fep-5f
+#define VX_EXP_Q3     0x1.1257d2p-7f
+#define VX_EXP_Q4     0x1.6ff254p-10f
+#define VX_EXP_MIN    -0x1.5d589ep6f // the least x with e^x >= 2^-126
+#define VX_EXP_MAX    0x1.62e42ep6f  // the greatest x with a finite result
+
+static inline float vx_expf_inline(float x)
+{
+    float y = x < VX_EXP_MIN ? VX_EXP_MIN : x; // NaN passes both
+    y = y > VX_EXP_MAX ? VX_EXP_MAX : y;
+    const float t = fmaf(y, VX_EXP_LOG2E, VX_MATHF_MAGIC);
+    const float n = t - VX_MATHF_MAGIC;
+    float r = fmaf(n, -VX_EXP_LN2_HI, y); // exact
+    r = fmaf(n, -VX_EXP_LN2_LO, r);
+    float q = VX_EXP_Q4;
+    q = fmaf(q, r, VX_EXP_Q3);
+    q = fmaf(q, r, VX_EXP_Q2);
+    q = fmaf(q, r, VX_EXP_Q1);
+    q = fmaf(q, r, VX_EXP_Q0);
+    const float r2 = r * r;
+    const float p = 1.0f + fmaf(r2, q, r);
+    const uint32_t scale = (vx_f32_bits(t) - VX_MATHF_MAGIC_BITS) << 23; // n into the exponent, modulo 2^32
+    float result = vx_f32_from_bits(vx_f32_bits(p) + scale);
+    result = x < VX_EXP_MIN ? 0.0f : result;
+    result = x > VX_EXP_MAX ? INFINITY : result;
+    return x != x ? x : result;
+}
+
+// k = round(a * 2/pi); r = a - k pi/2 with pi/2 in three parts of 24 bits, the first product exact; then the polynomials
+// sin r = r + r^3 S(r^2) and cos r = 1 - r^2/2 + r^4 C(r^2) for |r| <= pi/4, of which k picks one and a sign.
+#define VX_SIN_LIMIT     48000.0f // k < 2^15: k times the first part fits the fma's exact result
+#define VX_SIN_2_OVER_PI 0x1.45f306p-1f
+#define VX_SIN_PIO2_1    0x1.921fb6p0f
+#define VX_SIN_PIO2_2    -0x1.777a5cp-25f
+#define VX_SIN_PIO2_3    -0x1.ee59dap-50f
+#define VX_SIN_S0        -0x1.555552p-3f
+#define VX_SIN_S1        0x1.110aeep-7f
+#define VX_SIN_S2        -0x1.9a41d6p-13f
+#define VX_SIN_C0        0x1.55554ap-5f
+#define VX_SIN_C1        -0x1.6c098ep-10f
+#define VX_SIN_C2        0x1.98c33ap-16f
+
+// For 0 <= a <= VX_SIN_LIMIT. *quadrant: its two low bits count.
+static inline float vx_sin_reduce_inline(float a, uint32_t *quadrant)
+{
+    const float t = fmaf(a, VX_SIN_2_OVER_PI, VX_MATHF_MAGIC);
+    const float k = t - VX_MATHF_MAGIC;
+    float r = fmaf(k, -VX_SIN_PIO2_1, a);
+    r = fmaf(k, -VX_SIN_PIO2_2, r);
+    r = fmaf(k, -VX_SIN_PIO2_3, r);
+    *quadrant = vx_f32_bits(t);
+    return r;
+}
+
+// sin(r + quadrant pi/2) with its sign bit flipped by `sign` (0 or 0x80000000).
+static inline float vx_sin_turn_inline(float r, uint32_t quadrant, uint32_t sign)
+{
+    const float z = r * r;
+    float s = VX_SIN_S2;
+    s = fmaf(s, z, VX_SIN_S1);
+    s = fmaf(s, z, VX_SIN_S0);
+    const float rz = r * z;
+    s = fmaf(rz, s, r);
+    float c = VX_SIN_C2;
+    c = fmaf(c, z, VX_SIN_C1);
+    c = fmaf(c, z, VX_SIN_C0);
+    const float h = fmaf(z, -0.5f, 1.0f);
+    const float zz = z * z;
+    c = fmaf(zz, c, h);
+    const float value = (quadrant & 1u) ? c : s;
+    return vx_f32_from_bits(vx_f32_bits(value) ^ ((quadrant & 2u) << 30) ^ sign);
+}
+
+// For |x| <= VX_SIN_LIMIT only. The sine works on |x| and puts the sign back, so that -0 stays -0.
+static inline float vx_sinf_small_inline(float x)
+{
+    uint32_t quadrant;
+    const float r = vx_sin_reduce_inline(vx_f32_from_bits(vx_f32_bits(x) & 0x7fffffffu), &quadrant);
+    return vx_sin_turn_inline(r, quadrant, vx_f32_bits(x) & 0x80000000u);
+}
+
+static inline float vx_cosf_small_inline(float x)
+{
+    uint32_t quadrant;
+    const float r = vx_sin_reduce_inline(vx_f32_from_bits(vx_f32_bits(x) & 0x7fffffffu), &quadrant);
+    return vx_sin_turn_inline(r, quadrant + 1u, 0u);
+}
+
+#endif
