@@ -12,7 +12,7 @@
 vx_status vx_json_parse(json_t **out, const char *text, size_t size, int depth, vx_code code, const char *what);
 vx_status vx_json_read(json_t **out, const char *path, size_t limit, int depth, vx_code code);
 
-// Members of an object. `fallback` NULL = required. Errors: VX_ERR_CONFIG naming `what` and the key.
+// Members of an object. `fallback` NULL = required; else a null counts as absent. Integers are integers: 5.0 is none. Errors: VX_ERR_CONFIG naming `what` and the key.
 vx_status vx_json_int(const json_t *object, const char *key, const int64_t *fallback, int64_t *out, const char *what);
 vx_status vx_json_number(const json_t *object, const char *key, const double *fallback, double *out, const char *what);
 vx_status vx_json_bool(const json_t *object, const char *key, const bool *fallback, bool *out, const char *what);

@@ -24,7 +24,8 @@ bool vx_has_suffix(const char *s, const char *suffix);
 // Joins folder and name with one '/'. NULL when out of memory. Free with vx_free.
 char *vx_path_join(const char *folder, const char *name);
 const char *vx_path_name(const char *path); // what follows the last '/', inside `path`
-// True if [s, s+size) is well-formed UTF-8 (no surrogates, no overlong forms, at most U+10FFFF); *bad is the first bad byte.
+// True if [s, s+size) is well-formed UTF-8 (no surrogates, no overlong forms, at most U+10FFFF); *bad (may be NULL) is
+// the offset of the first byte that starts no whole sequence.
 bool vx_utf8_valid(const char *s, size_t size, size_t *bad);
 // "1.5 GiB", for messages. Static per call site: writes into `out`.
 const char *vx_bytes_text(char out[24], uint64_t bytes);
