@@ -19,7 +19,7 @@ static int too_deep_line(const char *text, size_t size, int depth)
         if (c == '\n') line++;
         if (in_string) {
             if (c == '\\') i++;
-            else if (c == '"' || c == '\n') in_string = false; // a raw line break ends the parse anyway
+            else if (c == '"') in_string = false;
         } else if (c == '"') in_string = true;
         else if (c == '[' || c == '{') {
             if (++open > depth) return line;

@@ -53,6 +53,8 @@ struct vx_pool {
     vx_pool_fn fn;
     void *ctx;
     int64_t pieces;
+    // All workers write `next`, all read the rest: apart, so that a claimed piece does not take the rest from their caches.
+    char apart[64];
     atomic_int_fast64_t next;
 };
 
