@@ -44,7 +44,7 @@ float vx_e2m1_to_f32(uint8_t code);     // low four bits: sign, then 0 .5 1 1.5 
 uint8_t vx_f32_to_e2m1(float x);        // saturates at +-6; the sign of zero is kept; NaN gives 7 with x's sign
 float vx_e8m0_to_f32(uint8_t b);        // 2^(b-127); 0xff is NaN; 0 is 2^-127 (subnormal)
 // The nearest power of two; halfway (1.5 * 2^k) goes up, which is what IEEE 754 4.3.1 says for one digit of precision and what
-// PyTorch's float8_e8m0fnu does. NaN, and 1.5 * 2^127 and more, give 0xff; x <= 2^-127, zero and negatives give 0.
+// PyTorch's float8_e8m0fnu does from 2^-126 on. NaN, and 1.5 * 2^127 and more, give 0xff; x <= 2^-127, zero and negatives give 0.
 uint8_t vx_f32_to_e8m0(float x);
 
 #endif
