@@ -98,7 +98,7 @@ typedef struct vx_mark_not_finite_args {
 } vx_mark_not_finite_args;
 
 typedef struct vx_qk_norm_rope_args {
-    vx_tensor q, k; // k may be of rank 0: only q
+    vx_tensor q, k; // [rows, heads, head_dim]; k may be of rank 0: only q
     vx_qk_norm_rope_params params;
 } vx_qk_norm_rope_args;
 
@@ -165,5 +165,7 @@ struct vx_device {
     bool computes;             // tensors must have data
     const volatile int *watch; // borrowed; NULL: nobody cancels
 };
+
+vx_status vx_device_born(const vx_device *dev); // VX_ERR_INTERNAL if the table has a gap
 
 #endif

@@ -2,7 +2,7 @@
 // they run on. The front (device.c) checks every argument once and names the operator and the argument in its error;
 // back ends only compute.
 //
-// Threads: one caller per device; vx_device_cancel may be called from anywhere, also from a signal handler.
+// Threads: one caller per device; the flag of vx_device_watch may be set from anywhere, also from a signal handler.
 // Numbers: see operators.h.
 #ifndef VX_DEVICE_DEVICE_H
 #define VX_DEVICE_DEVICE_H
@@ -35,6 +35,9 @@ typedef struct vx_plan_counts {
 vx_status vx_device_plan_create(vx_device **out, const vx_device *like);
 vx_plan_counts vx_device_plan_counts(const vx_device *dev);
 void vx_device_plan_reset(vx_device *dev);
+// The same counts operator by operator: kind 0 to vx_device_plan_kinds() - 1, *op is its name ("linear").
+int vx_device_plan_kinds(void);
+vx_plan_counts vx_device_plan_kind(const vx_device *dev, int kind, const char **op);
 void vx_device_plan_fail(vx_device *dev, int64_t call, vx_code code); // the call-th operator from now (1 = next) fails
 bool vx_device_is_plan(const vx_device *dev);
 
@@ -43,7 +46,7 @@ typedef struct vx_trace_event {
     const char *op;
     double seconds, flop, bytes;
     bool finite;            // of the output; true when not checked
-    const vx_tensor *out;   // valid during the call
+    const vx_tensor *out;   // valid during the call; an operator with two outputs gives two events; NULL: it has none
 } vx_trace_event;
 typedef struct vx_trace_params {
     void (*event)(void *user, const vx_trace_event *event);

@@ -1,0 +1,61 @@
+// Cuts the operators on rows into pieces of a fixed number of rows and hands them to the pool.
+#include "device/cpu/rows.h"
+#include "base/checked.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/element.h"
+
+// Fixed, so that no result can depend on the number of threads; 64 rows of 1,024 bf16 are 128 KiB, half of a small L2.
+enum { ROWS_OF_PIECE = 64 };
+
+const struct vx_row_kernels *vx_row_kernels_for(int isa)
+{
+    (void)isa;
+    return &vx_rows_plain;
+}
+
+#define ROW_OPERATOR(op, rows_of)                                                       \
+    struct op##_job {                                                                   \
+        const vx_##op##_args *args;                                                     \
+        void (*kernel)(const vx_##op##_args *, int64_t, int64_t);                       \
+        int64_t rows;                                                                   \
+    };                                                                                  \
+    static void op##_piece(void *ctx, int64_t piece, int worker)                        \
+    {                                                                                   \
+        const struct op##_job *job = ctx;                                               \
+        const int64_t begin = piece * ROWS_OF_PIECE;                                    \
+        (void)worker;                                                                   \
+        job->kernel(job->args, begin, vx_min_i64(begin + ROWS_OF_PIECE, job->rows));    \
+    }                                                                                   \
+    vx_status vx_cpu_##op(vx_device *dev, const vx_##op##_args *args)                   \
+    {                                                                                   \
+        const vx_cpu *cpu = vx_cpu_of(dev);                                             \
+        struct op##_job job = { args, cpu->rows->op, args->rows_of.shape[0] };          \
+        vx_pool_run(cpu->pool, vx_ceil_div(job.rows, ROWS_OF_PIECE), op##_piece, &job); \
+        return vx_ok();                                                                 \
+    }
+VX_ROW_OPERATORS(ROW_OPERATOR)
+#undef ROW_OPERATOR
+
+struct embed_job {
+    const vx_embed_args *args;
+    const struct vx_row_kernels *kernels;
+};
+
+static void embed_piece(void *ctx, int64_t piece, int worker)
+{
+    const struct embed_job *job = ctx;
+    const vx_embed_args *a = job->args;
+    const int32_t *ids = a->ids.data;
+    const int64_t begin = piece * ROWS_OF_PIECE, end = vx_min_i64(begin + ROWS_OF_PIECE, a->out.shape[0]);
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        job->kernels->convert(vx_row_at(a->out, r), a->out.dtype, vx_row_at(a->table, ids[r]), a->table.dtype, a->out.shape[1]);
+}
+
+vx_status vx_cpu_embed(vx_device *dev, const vx_embed_args *args)
+{
+    const vx_cpu *cpu = vx_cpu_of(dev);
+    struct embed_job job = { args, cpu->rows };
+    vx_pool_run(cpu->pool, vx_ceil_div(args->out.shape[0], ROWS_OF_PIECE), embed_piece, &job);
+    return vx_ok();
+}

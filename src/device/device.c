@@ -1,0 +1,82 @@
+// What all devices share: the calls that are no operators go through here to the back end's table.
+#include "device/check.h"
+
+void vx_device_destroy(vx_device **dev)
+{
+    if (!dev || !*dev) return;
+    (*dev)->ops->destroy(*dev);
+    *dev = NULL;
+}
+
+const char *vx_device_name(const vx_device *dev)
+{
+    return dev->name;
+}
+const char *vx_device_isa(const vx_device *dev)
+{
+    return dev->ops->isa(dev);
+}
+int vx_device_threads(const vx_device *dev)
+{
+    return dev->ops->threads(dev);
+}
+bool vx_device_is_plan(const vx_device *dev)
+{
+    return !dev->computes;
+}
+void vx_device_watch(vx_device *dev, const volatile int *flag)
+{
+    dev->watch = flag;
+}
+
+vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes)
+{
+    return dev->ops->reserve(dev, scratch_bytes);
+}
+void vx_device_release(vx_device *dev)
+{
+    dev->ops->release(dev);
+}
+vx_status vx_device_sync(vx_device *dev)
+{
+    return dev->ops->sync(dev);
+}
+
+vx_status vx_upload(vx_device *dev, vx_tensor to, const void *from)
+{
+    VX_NEED_SHAPE(vx_tensor_contiguous(to), to);
+    if (vx_tensor_count(to) == 0) return vx_ok();
+    VX_NEED_DATA(dev, to);
+    return dev->ops->upload(dev, to, from);
+}
+
+vx_status vx_download(vx_device *dev, void *to, vx_tensor from)
+{
+    VX_NEED_SHAPE(vx_tensor_contiguous(from), from);
+    if (vx_tensor_count(from) == 0) return vx_ok();
+    VX_NEED_DATA(dev, from);
+    return dev->ops->download(dev, to, from);
+}
+
+// A table is looked at once, when its device is made: a gap is a mistake of ours and must not surface in the middle of work.
+vx_status vx_device_born(const vx_device *dev)
+{
+    const struct vx_ops *ops = dev->ops;
+    const char *gap = NULL;
+#define GAP(member) \
+    if (!ops->member) gap = #member;
+    GAP(destroy)
+    GAP(isa)
+    GAP(threads)
+    GAP(memory_alloc)
+    GAP(memory_free)
+    GAP(reserve)
+    GAP(release)
+    GAP(upload)
+    GAP(download)
+    GAP(sync)
+    VX_OPERATORS(GAP)
+#undef GAP
+    if (gap) return vx_fail(VX_ERR_INTERNAL, "back end %s has no %s", dev->name, gap);
+    return vx_ok();
+}

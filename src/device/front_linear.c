@@ -1,0 +1,71 @@
+// Front of the matrix product: arguments checked once.
+#include "device/check.h"
+
+static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dtype x)
+{
+    const vx_weight_segment *s = &w->segment[i];
+    char shape[96];
+    if (s->weight.rank != 2 || !vx_unit_last(s->weight) || s->weight.shape[1] != w->k)
+        return vx_fail(VX_ERR_SHAPE, "%s: weight of segment %d is %s, expected [rows,%lld] with unit last stride", op, i,
+                       vx_shape_text(shape, s->weight), (long long)w->k);
+    const int64_t rows = s->weight.shape[0];
+    if (s->column < 0 || rows < 0 || s->column > w->n - rows)
+        return vx_fail(VX_ERR_SHAPE, "%s: segment %d writes columns %lld to %lld of %lld", op, i, (long long)s->column,
+                       (long long)(s->column + rows), (long long)w->n);
+    if (!vx_is_vector_or_none(s->bias, rows))
+        return vx_fail(VX_ERR_SHAPE, "%s: bias of segment %d is %s, expected [%lld]", op, i, vx_shape_text(shape, s->bias),
+                       (long long)rows);
+    if (!vx_is_stored(s->weight.dtype))
+        return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, expected F32, BF16 or F16", op, i,
+                       vx_dtype_name(s->weight.dtype));
+    if (s->weight.dtype != VX_BF16 && x != VX_F32)
+        return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, which needs x of F32", op, i,
+                       vx_dtype_name(s->weight.dtype));
+    if (!vx_is_stored_or_none(s->bias))
+        return vx_fail(VX_ERR_DTYPE, "%s: bias of segment %d is %s, expected F32, BF16 or F16", op, i,
+                       vx_dtype_name(s->bias.dtype));
+    return vx_ok();
+}
+
+// Every output column is written once: the rows add up to n, and no two segments overlap.
+static vx_status check_weight(const char *op, const vx_weight *w, vx_dtype x)
+{
+    if (w->segments < 1 || w->segments > VX_MAX_SEGMENTS)
+        return vx_fail(VX_ERR_SHAPE, "%s: a weight of %d segments, expected 1 to %d", op, w->segments, VX_MAX_SEGMENTS);
+    int64_t rows = 0;
+    for (int i = 0; i < w->segments; i++) {
+        VX_TRY(check_segment(op, w, i, x));
+        const int64_t begin = w->segment[i].column, end = begin + w->segment[i].weight.shape[0];
+        rows += end - begin;
+        for (int j = 0; j < i; j++) {
+            const int64_t other = w->segment[j].column, other_end = other + w->segment[j].weight.shape[0];
+            if (begin < other_end && other < end)
+                return vx_fail(VX_ERR_SHAPE, "%s: segments %d and %d write the same columns", op, j, i);
+        }
+    }
+    if (rows != w->n)
+        return vx_fail(VX_ERR_SHAPE, "%s: segments have %lld rows, expected %lld", op, (long long)rows, (long long)w->n);
+    return vx_ok();
+}
+
+static bool weight_lacks_data(const vx_weight *w)
+{
+    for (int i = 0; i < w->segments; i++)
+        if (vx_lacks_data(w->segment[i].weight) || vx_lacks_data(w->segment[i].bias)) return true;
+    return false;
+}
+
+vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight *w)
+{
+    VX_NEED_SHAPE(vx_is_rank(x, 2) && x.shape[1] == w->k && w->k > 0, x);
+    VX_NEED_SHAPE(vx_is_rank(out, 2) && out.shape[0] == x.shape[0] && out.shape[1] == w->n, out);
+    VX_NEED_DTYPE(vx_is_act(x.dtype), x);
+    VX_NEED_DTYPE(vx_is_act(out.dtype), out);
+    VX_TRY(check_weight(__func__, w, x.dtype));
+    VX_NEED_GOING(dev);
+    if (vx_tensor_count(out) == 0) return vx_ok();
+    VX_NEED_DATA(dev, out);
+    VX_NEED_DATA(dev, x);
+    if (dev->computes && weight_lacks_data(w)) return vx_refuse_no_data(__func__, "w");
+    return dev->ops->linear(dev, &(vx_linear_args){ out, x, w });
+}
