@@ -1,0 +1,300 @@
+// vx_conv1d and vx_conv_transpose1d as products: rows are output channels, columns are positions in time, k is (tap,
+// channel). B is never formed: its row for a tap and a channel is a stretch of that channel's samples.
+//
+// One engine for both. Output position n = phases * q + phase. For each phase a list of taps; the tap's sample for q stands
+// at in_stride * q + at. A convolution has one phase and in_stride = stride, at = tap * dilation - padding; a transposed
+// one has stride phases, in_stride = 1, and at = (phase + padding) / stride - u for its taps j = (phase + padding) % stride +
+// stride * u. Taps in increasing j, channels inside.
+//
+// A piece is some row blocks at a stretch of positions. It copies the samples it needs, zeros beyond the ends included, into
+// a window [channels][in_stride][span]: sample in_stride * i + r of the window stands at [r][i], so that B rows are dense.
+#include "base/checked.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/dense.h"
+#include <string.h>
+
+enum {
+    WINDOW_FLOATS = 192 << 10, // 768 KiB of the second-level cache for the window of a piece
+    MOST_POSITIONS = 512,
+    PIECE_BLOCKS = 4, // row blocks of a piece
+};
+
+struct tap {
+    int64_t index;    // in the weight
+    ptrdiff_t offset; // in a window's channel
+};
+
+struct shape {
+    int64_t co, ci, taps, phases, in_stride, lo, li, q_count;
+    int64_t least, reach; // sample 0 of the window of q0 = in_stride * q0 + least; samples it reaches beyond a position's
+    int64_t tile, span;   // positions q of a piece; floats of one [r] of the window's channels
+    int64_t row_blocks, piece_blocks, tiles, block_taps, block_channels, most_blocks;
+    int mr, nr;
+    size_t taps_bytes, weights, worker, c_offset;
+};
+
+struct job {
+    const vx_conv1d_args *args;
+    const struct vx_dense_kernels *kernels;
+    struct shape s;
+    bool transposed;
+    struct tap *tap;    // [phases][taps]
+    int64_t *tap_count; // [phases]
+    ptrdiff_t *offset;  // [phases][taps], tap[].offset alone
+    char *weights, *workers;
+};
+
+// ---- the taps -------------------------------------------------------------------------------------------------------
+static int64_t phase_taps(const vx_conv1d_args *args, int64_t taps, bool transposed, int64_t phase)
+{
+    if (!transposed) return taps;
+    const int64_t first = (phase + args->padding) % args->stride;
+    return first < taps ? (taps - first - 1) / args->stride + 1 : 0;
+}
+static int64_t tap_index(const vx_conv1d_args *args, bool transposed, int64_t phase, int64_t u)
+{
+    return transposed ? (phase + args->padding) % args->stride + args->stride * u : u;
+}
+static int64_t tap_at(const vx_conv1d_args *args, bool transposed, int64_t phase, int64_t u)
+{
+    return transposed ? (phase + args->padding) / args->stride - u : u * args->dilation - args->padding;
+}
+
+static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_conv1d_args *args, bool transposed)
+{
+    const vx_tensor w = args->w;
+    struct shape s = { .co = args->out.shape[0], .lo = args->out.shape[1], .ci = args->x.shape[0], .li = args->x.shape[1] };
+    s.mr = kernels->mr;
+    s.nr = kernels->nr;
+    s.taps = w.shape[2];
+    s.phases = transposed ? args->stride : 1;
+    s.in_stride = transposed ? 1 : args->stride;
+    s.q_count = vx_ceil_div(s.lo, s.phases);
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    for (int64_t phase = 0; phase < s.phases; phase++) {
+        const int64_t count = phase_taps(args, s.taps, transposed, phase);
+        if (count == 0) continue;
+        const int64_t a = tap_at(args, transposed, phase, 0), b = tap_at(args, transposed, phase, count - 1);
+        least = vx_min_i64(least, vx_min_i64(a, b));
+        most = vx_max_i64(most, vx_max_i64(a, b));
+    }
+    s.least = least;
+    s.reach = vx_ceil_div(most - least + 1, s.in_stride); // in units of [r]
+    const int64_t fits = WINDOW_FLOATS / vx_max_i64(1, s.ci * s.in_stride) - s.reach;
+    s.tile = vx_max_i64(s.nr, vx_min_i64(MOST_POSITIONS, fits) / s.nr * s.nr);
+    s.tile = vx_min_i64(s.tile, vx_ceil_div(s.q_count, s.nr) * s.nr);
+    s.tiles = vx_ceil_div(s.q_count, s.tile);
+    s.span = (s.tile + s.reach + 15) / 16 * 16;
+    s.row_blocks = vx_ceil_div(s.co, s.mr);
+    s.piece_blocks = vx_min_i64(PIECE_BLOCKS, s.row_blocks);
+    // Blocks of k: whole taps while several fit, else parts of one.
+    s.block_channels = vx_min_i64(VX_DENSE_K, vx_max_i64(1, s.ci));
+    s.block_taps = s.ci < VX_DENSE_K ? VX_DENSE_K / vx_max_i64(1, s.ci) : 1;
+    const int64_t longest = transposed ? vx_ceil_div(s.taps, args->stride) : s.taps;
+    s.most_blocks = vx_max_i64(1, vx_ceil_div(longest, s.block_taps) * vx_ceil_div(s.ci, s.block_channels));
+    const size_t tile = (size_t)s.mr * VX_DENSE_K_STRIDE * 4, slots = (size_t)(s.phases * s.taps);
+    s.taps_bytes = vx_align_up(slots * (sizeof(struct tap) + sizeof(ptrdiff_t)) + (size_t)s.phases * sizeof(int64_t), 4096);
+    s.weights = (size_t)(s.row_blocks * s.phases * s.most_blocks) * tile;
+    s.c_offset = (size_t)(s.ci * s.in_stride * s.span) * 4;
+    s.worker = vx_align_up(s.c_offset + (size_t)(s.phases * s.mr * s.tile) * 4 + (size_t)(s.phases * s.tile) * 4, 4096);
+    return s;
+}
+
+static void list_taps(struct job *job)
+{
+    const struct shape *s = &job->s;
+    for (int64_t phase = 0; phase < s->phases; phase++) {
+        job->tap_count[phase] = phase_taps(job->args, s->taps, job->transposed, phase);
+        for (int64_t u = 0; u < job->tap_count[phase]; u++) {
+            const int64_t from = tap_at(job->args, job->transposed, phase, u) - s->least;
+            const ptrdiff_t offset = from % s->in_stride * s->span + from / s->in_stride;
+            job->tap[phase * s->taps + u] = (struct tap){ tap_index(job->args, job->transposed, phase, u), offset };
+            job->offset[phase * s->taps + u] = offset;
+        }
+    }
+}
+
+// ---- blocks of k ----------------------------------------------------------------------------------------------------
+struct block {
+    int64_t tap, channel; // the first
+    int taps, channels;
+};
+
+static int64_t blocks_of(const struct job *job, int64_t phase)
+{
+    const struct shape *s = &job->s;
+    return vx_ceil_div(job->tap_count[phase], s->block_taps) * vx_ceil_div(s->ci, s->block_channels);
+}
+static struct block block_at(const struct job *job, int64_t phase, int64_t index)
+{
+    const struct shape *s = &job->s;
+    const int64_t parts = vx_ceil_div(s->ci, s->block_channels);
+    struct block b = { .tap = index / parts * s->block_taps, .channel = index % parts * s->block_channels };
+    b.taps = (int)vx_min_i64(s->block_taps, job->tap_count[phase] - b.tap);
+    b.channels = (int)vx_min_i64(s->block_channels, s->ci - b.channel);
+    return b;
+}
+static float *weight_tile(const struct job *job, int64_t row_block, int64_t phase, int64_t block)
+{
+    const struct shape *s = &job->s;
+    const int64_t index = (row_block * s->phases + phase) * s->most_blocks + block;
+    return (float *)(job->weights + (size_t)(index * s->mr * VX_DENSE_K_STRIDE) * 4);
+}
+
+// piece: one row block's weights, every phase
+static void pack_weights(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const struct job *job = ctx;
+    const struct shape *s = &job->s;
+    const float *w = vx_f32_of(job->args->w);
+    // [co, ci, taps], or transposed [ci, co, taps]
+    const int64_t row_step = job->transposed ? s->taps : s->ci * s->taps, step = job->transposed ? s->co * s->taps : s->taps;
+    for (int64_t phase = 0; phase < s->phases; phase++) {
+        for (int64_t i = 0; i < blocks_of(job, phase); i++) {
+            const struct block b = block_at(job, phase, i);
+            float *tile = weight_tile(job, piece, phase, i);
+            for (int64_t row = piece * s->mr; row < vx_min_i64(s->co, (piece + 1) * s->mr); row++, tile += VX_DENSE_K_STRIDE) {
+                float *to = tile;
+                for (int64_t t = b.tap; t < b.tap + b.taps; t++) {
+                    const float *from = w + row * row_step + b.channel * step + job->tap[phase * s->taps + t].index;
+                    for (int c = 0; c < b.channels; c++) *to++ = from[c * step];
+                }
+            }
+        }
+    }
+}
+
+// ---- a piece --------------------------------------------------------------------------------------------------------
+static void fill_line(const struct shape *s, float *to, const float *x, int64_t begin)
+{
+    // Sample begin + i, i < span.
+    const int64_t before = vx_min_i64(s->span, vx_max_i64(0, -begin));
+    const int64_t end = vx_max_i64(before, vx_min_i64(s->span, s->li - begin));
+    memset(to, 0, (size_t)before * 4);
+    if (end > before) memcpy(to + before, x + begin + before, (size_t)(end - before) * 4);
+    memset(to + end, 0, (size_t)(s->span - end) * 4);
+}
+
+static void fill_window(const struct job *job, float *window, int64_t q0)
+{
+    const struct shape *s = &job->s;
+    const int64_t begin = q0 * s->in_stride + s->least;
+    for (int64_t c = 0; c < s->ci; c++) {
+        const float *x = vx_f32_of(job->args->x) + c * job->args->x.stride[0];
+        if (s->in_stride == 1) {
+            fill_line(s, window, x, begin);
+            window += s->span;
+            continue;
+        }
+        for (int64_t r = 0; r < s->in_stride; r++, window += s->span) {
+            for (int64_t i = 0; i < s->span; i++) {
+                const int64_t at = begin + i * s->in_stride + r;
+                window[i] = at >= 0 && at < s->li ? x[at] : 0.0f;
+            }
+        }
+    }
+}
+
+// The sums of one row block and phase: c[rows][tile].
+static void multiply(const struct job *job, int64_t row_block, int rows, int64_t phase, const float *window, float *c,
+                     int64_t count)
+{
+    const struct shape *s = &job->s;
+    const int64_t blocks = blocks_of(job, phase);
+    if (blocks == 0) memset(c, 0, (size_t)(rows * s->tile) * 4);
+    for (int64_t i = 0; i < blocks; i++) {
+        const struct block b = block_at(job, phase, i);
+        const float *a = weight_tile(job, row_block, phase, i);
+        vx_dense_rows rows_of_b = { .offset = job->offset + phase * s->taps + b.tap, .outer = b.taps, .inner = b.channels };
+        rows_of_b.step = s->in_stride * s->span;
+        for (int64_t j = 0; j < count; j += s->nr) {
+            rows_of_b.b = window + b.channel * rows_of_b.step + j;
+            job->kernels->tile(rows, a, &rows_of_b, c + j, s->tile, i > 0);
+        }
+    }
+}
+
+// Phases interleave, bias and residual are added. `line` has room for one row.
+static void write_rows(const struct job *job, int64_t row, int rows, int64_t q0, const float *c, float *line)
+{
+    const struct shape *s = &job->s;
+    const vx_conv1d_args *a = job->args;
+    const int64_t n0 = q0 * s->phases, count = vx_min_i64(s->lo - n0, s->tile * s->phases);
+    for (int i = 0; i < rows; i++) {
+        const float *from = c + i * s->tile;
+        if (s->phases > 1) {
+            for (int64_t phase = 0; phase < s->phases; phase++) {
+                const float *sums = from + phase * s->mr * s->tile;
+                for (int64_t q = 0; q * s->phases + phase < count; q++) line[q * s->phases + phase] = sums[q];
+            }
+            from = line;
+        }
+        const float *bias = a->bias.rank ? vx_f32_of(a->bias) + (row + i) * a->bias.stride[0] : NULL;
+        const float *residual = a->residual.rank ? vx_f32_of(a->residual) + (row + i) * a->residual.stride[0] + n0 : NULL;
+        job->kernels->finish_row(vx_f32_of(a->out) + (row + i) * a->out.stride[0] + n0, from, bias, residual, (int)count);
+    }
+}
+
+static void convolve(void *ctx, int64_t piece, int worker)
+{
+    const struct job *job = ctx;
+    const struct shape *s = &job->s;
+    const int64_t q0 = piece % s->tiles * s->tile, first = piece / s->tiles * s->piece_blocks;
+    float *window = (float *)(job->workers + (size_t)worker * s->worker);
+    float *c = (float *)((char *)window + s->c_offset), *line = c + s->phases * s->mr * s->tile;
+    fill_window(job, window, q0);
+    const int64_t count = vx_min_i64(s->tile, s->q_count - q0);
+    for (int64_t block = first; block < vx_min_i64(s->row_blocks, first + s->piece_blocks); block++) {
+        const int64_t row = block * s->mr;
+        const int rows = (int)vx_min_i64(s->mr, s->co - row);
+        for (int64_t phase = 0; phase < s->phases; phase++)
+            multiply(job, block, rows, phase, window, c + phase * s->mr * s->tile, count);
+        write_rows(job, row, rows, q0, c, line);
+    }
+}
+
+// ---- entries --------------------------------------------------------------------------------------------------------
+static size_t scratch_of(const vx_device *dev, const vx_conv1d_args *args, bool transposed)
+{
+    const vx_cpu *cpu = vx_cpu_of_const(dev);
+    const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args, transposed);
+    return s.taps_bytes + s.weights + s.worker * (size_t)cpu->threads;
+}
+
+static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed)
+{
+    vx_cpu *cpu = vx_cpu_of(dev);
+    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .transposed = transposed };
+    job.s = shape_of(job.kernels, args, transposed);
+    const size_t slots = (size_t)(job.s.phases * job.s.taps);
+    void *scratch;
+    VX_TRY(vx_cpu_scratch(cpu, scratch_of(dev, args, transposed), &scratch));
+    job.tap = scratch;
+    job.offset = (ptrdiff_t *)(job.tap + slots);
+    job.tap_count = (int64_t *)(job.offset + slots);
+    job.weights = (char *)scratch + job.s.taps_bytes;
+    job.workers = job.weights + job.s.weights;
+    list_taps(&job);
+    vx_pool_run(cpu->pool, job.s.row_blocks, pack_weights, &job);
+    vx_pool_run(cpu->pool, job.s.tiles * vx_ceil_div(job.s.row_blocks, job.s.piece_blocks), convolve, &job);
+    return vx_ok();
+}
+
+size_t vx_cpu_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
+{
+    return scratch_of(dev, args, false);
+}
+size_t vx_cpu_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
+{
+    return scratch_of(dev, args, true);
+}
+
+vx_status vx_cpu_conv1d(vx_device *dev, const vx_conv1d_args *args)
+{
+    return run(dev, args, false);
+}
+vx_status vx_cpu_conv_transpose1d(vx_device *dev, const vx_conv1d_args *args)
+{
+    return run(dev, args, true);
+}
