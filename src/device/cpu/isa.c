@@ -9,7 +9,8 @@ vx_isa vx_isa_best(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return VX_ISA_GENERIC;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+        return VX_ISA_GENERIC;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512vl"))
         return VX_ISA_AVX2;

@@ -9,6 +9,10 @@ enum { ROWS_OF_PIECE = 64 };
 
 const struct vx_row_kernels *vx_row_kernels_for(int isa)
 {
+#if defined(__x86_64__)
+    if (isa >= VX_ISA_AVX512) return &vx_rows_avx512;
+    if (isa >= VX_ISA_AVX2) return &vx_rows_avx2;
+#endif
     (void)isa;
     return &vx_rows_plain;
 }

@@ -1,0 +1,137 @@
+// The operators on rows in vectors of 16, for AVX-512 (F, BW, DQ, VL).
+#include "device/cpu/rows.h"
+
+#if defined(__AVX512F__)
+#include "device/cpu/element.h"
+#include "tensor/mathf_inline.h"
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+enum { VX_LANES = 16 };
+typedef __m512 V;
+typedef uint32_t VI __attribute__((vector_size(64)));
+typedef __m256i VH;
+
+static inline V v_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline VI v_bits(V x)
+{
+    return (VI)x;
+}
+static inline V v_from_bits(VI x)
+{
+    return (V)x;
+}
+static inline __mmask16 first(int count)
+{
+    return (__mmask16)((1u << count) - 1);
+}
+
+static inline V v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, V x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static inline V v_load_part(const float *p, int count)
+{
+    return _mm512_maskz_loadu_ps(first(count), p);
+}
+static inline void v_store_part(float *p, int count, V x)
+{
+    _mm512_mask_storeu_ps(p, first(count), x);
+}
+static inline VH vh_load(const uint16_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+static inline void vh_store(uint16_t *p, VH x)
+{
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+static inline VH vh_load_part(const uint16_t *p, int count)
+{
+    return _mm256_maskz_loadu_epi16(first(count), p);
+}
+static inline void vh_store_part(uint16_t *p, int count, VH x)
+{
+    _mm256_mask_storeu_epi16(p, first(count), x);
+}
+
+static inline V v_fma(V a, V b, V c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline V v_less(V a, V b, V x, V y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+static inline V v_nan(V a, V x, V y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), y, x);
+}
+static inline V v_from_bf16(VH h)
+{
+    return v_from_bits((VI)_mm512_cvtepu16_epi32(h) << 16);
+}
+static inline V v_from_f16(VH h)
+{
+    return _mm512_cvtph_ps(h);
+}
+static inline VH v_to_f16(V x)
+{
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline VH v_upper(VI x)
+{
+    return _mm512_cvtepi32_epi16((__m512i)(x >> 16));
+}
+
+static inline VI vi_load(const uint16_t *p)
+{
+    return (VI)_mm512_loadu_si512(p);
+}
+
+// Lane 4k + i takes vector 4i + k, as vi_transpose leaves them.
+static inline V v_gather(const float *p)
+{
+    const __m512i at = _mm512_setr_epi32(0, 32, 64, 96, 8, 40, 72, 104, 16, 48, 80, 112, 24, 56, 88, 120);
+    return _mm512_i32gather_ps(at, p, sizeof(float));
+}
+
+static inline V v_unlace(V x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
+
+// 4 x 4 in each 128-bit group.
+static inline void vi_transpose(VI x[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32((__m512i)x[0], (__m512i)x[1]),
+                  b = _mm512_unpackhi_epi32((__m512i)x[0], (__m512i)x[1]);
+    const __m512i c = _mm512_unpacklo_epi32((__m512i)x[2], (__m512i)x[3]),
+                  d = _mm512_unpackhi_epi32((__m512i)x[2], (__m512i)x[3]);
+    x[0] = (VI)_mm512_unpacklo_epi64(a, c);
+    x[1] = (VI)_mm512_unpackhi_epi64(a, c);
+    x[2] = (VI)_mm512_unpacklo_epi64(b, d);
+    x[3] = (VI)_mm512_unpackhi_epi64(b, d);
+}
+
+static inline float v_tree(V t)
+{
+    t = t + _mm512_shuffle_f32x4(t, t, _MM_SHUFFLE(1, 0, 3, 2));
+    t = t + _mm512_shuffle_f32x4(t, t, _MM_SHUFFLE(2, 3, 0, 1));
+    t = t + _mm512_permute_ps(t, _MM_SHUFFLE(1, 0, 3, 2));
+    t = t + _mm512_permute_ps(t, _MM_SHUFFLE(2, 3, 0, 1));
+    return _mm512_cvtss_f32(t);
+}
+
+#include "device/cpu/rows_vector.inc"
+
+const struct vx_row_kernels vx_rows_avx512 = VECTOR_ROW_KERNELS;
+#endif
