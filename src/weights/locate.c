@@ -1,0 +1,244 @@
+// What a component's folder may look like:
+//
+//   config.json  model.safetensors.index.json  model-0000k-of-0000n.safetensors        official, sharded
+//   config.json  diffusion_pytorch_model.safetensors[.index.json]                      diffusers
+//   config.json  source/config.json  source/model.safetensors                          official video VAE
+//   config.json  metadata.json  model.safetensors                                      official audio VAE
+//   anything.safetensors                                                               one file beside its config.json, or alone
+#include "weights/locate.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "weights/foreign.h"
+#include "weights/names.h"
+
+enum { MOST_CONFIG = 4 << 20 };
+
+// ---- configuration ---------------------------------------------------------------------------------------------------------
+
+// Present even if it is a link that leads nowhere: that is a fault to report, not an absent file.
+static bool is_there(const char *path)
+{
+    struct stat found;
+    return lstat(path, &found) == 0;
+}
+
+// folder/name as JSON; *config NULL if there is none.
+static vx_status read_optional(json_t **config, char **path, const char *folder, const char *name)
+{
+    *config = NULL;
+    *path = vx_path_join(folder, name);
+    VX_NEED_MEMORY(*path, name);
+    vx_status s = is_there(*path) ? vx_json_of_model(config, *path, MOST_CONFIG, VX_ERR_CONFIG) : vx_ok();
+    if (*config) return s;
+    vx_free(*path);
+    *path = NULL;
+    return s;
+}
+
+// A bare name: a configuration must not lead out of its folder.
+static vx_status bare_member(const json_t *config, const char *key, const char *fallback, const char **out, const char *path)
+{
+    *out = fallback;
+    if (!json_object_get(config, key)) return vx_ok();
+    VX_TRY(vx_json_string(config, key, NULL, out, vx_short_path(path)));
+    if (!**out || strchr(*out, '/') || strchr(*out, '\\') || strstr(*out, ".."))
+        return vx_fail(VX_ERR_CONFIG, "%s: '%s' is '%.100s', expected the bare name of something in this folder",
+                       vx_short_path(path), key, *out);
+    return vx_ok();
+}
+
+// Members of `more` that `config` does not have itself.
+static vx_status merge(json_t *config, json_t *more)
+{
+    if (json_is_object(more) && json_object_update_missing(config, more) != 0)
+        return vx_fail(VX_ERR_MEMORY, "no memory for a configuration");
+    return vx_ok();
+}
+
+// ---- weights in a folder
+// ----------------------------------------------------------------------------------------------------------
+
+typedef struct listing {
+    char *index, *file; // the first of each, in no order
+    int indexes, files; // .safetensors.index.json, .safetensors
+    char *pickle, *gguf;
+} listing;
+
+static vx_status note(char **slot, const char *name)
+{
+    if (*slot) return vx_ok();
+    *slot = vx_strdup(name);
+    VX_NEED_MEMORY(*slot, name);
+    return vx_ok();
+}
+
+static void listing_free(listing *l)
+{
+    vx_free(l->index);
+    vx_free(l->file);
+    vx_free(l->pickle);
+    vx_free(l->gguf);
+}
+
+static vx_status list_entry(listing *l, const char *name)
+{
+    if (name[0] == '.') return vx_ok(); // also the unfinished files of download tools
+    if (vx_has_suffix(name, ".safetensors.index.json")) {
+        l->indexes++;
+        return note(&l->index, name);
+    }
+    if (vx_has_suffix(name, ".safetensors")) {
+        l->files++;
+        return note(&l->file, name);
+    }
+    if (vx_has_suffix(name, ".gguf")) return note(&l->gguf, name);
+    if (vx_refuse_pickle_name(name).code != VX_OK) return note(&l->pickle, name);
+    return vx_ok();
+}
+
+static vx_status list_folder(listing *l, const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return vx_fail_errno(VX_ERR_MODEL_OPEN, errno, "cannot list the folder '%s'", folder);
+    vx_status s = vx_ok();
+    for (struct dirent *e; s.code == VX_OK && (e = readdir(dir));) s = list_entry(l, e->d_name);
+    closedir(dir);
+    return s;
+}
+
+// An index before a file, because a file beside an index is one of its shards or a leftover; usual names before others.
+static vx_status choose(const listing *l, const char *folder, const char **name, bool *indexed)
+{
+    static const char *const usual[] = { "model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json",
+                                         "model.safetensors", "diffusion_pytorch_model.safetensors" };
+    *name = NULL;
+    for (int i = 0; i < 4 && !*name; i++) {
+        char *path = vx_path_join(folder, usual[i]);
+        VX_NEED_MEMORY(path, usual[i]);
+        bool there = is_there(path);
+        vx_free(path);
+        if (!there || (i >= 2 && l->indexes > 0)) continue;
+        *name = usual[i];
+        *indexed = i < 2;
+    }
+    const char *where = vx_short_path(folder);
+    if (*name) return vx_ok();
+    if (l->indexes > 1 || (l->indexes == 0 && l->files > 1))
+        return vx_fail_remedy(VX_ERR_INDEX, "download the set's .safetensors.index.json, or name the one file",
+                              "%s: %d .safetensors files and %d indexes with unusual names, expected one set", where, l->files,
+                              l->indexes);
+    *indexed = l->indexes == 1;
+    *name = *indexed ? l->index : l->file;
+    if (*name) return vx_ok();
+    if (l->gguf)
+        return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "use the official, the diffusers or a BF16 .safetensors checkpoint",
+                              "%s holds '%s'; GGUF checkpoints are not supported", where, l->gguf);
+    if (l->pickle)
+        return vx_fail_remedy(VX_ERR_FILE_PICKLE, "use the .safetensors files of the same model",
+                              "%s holds '%s' and no .safetensors file; pickled files are never opened", where, l->pickle);
+    return vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no weights: looked for .safetensors.index.json and .safetensors files", where);
+}
+
+static vx_status find_weights(vx_source *out, const char *folder)
+{
+    listing l = { 0 };
+    const char *name = NULL;
+    vx_status s = list_folder(&l, folder);
+    if (s.code == VX_OK) s = choose(&l, folder, &name, &out->indexed);
+    if (s.code == VX_OK) {
+        out->weights = vx_path_join(folder, name);
+        if (!out->weights) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+    }
+    listing_free(&l);
+    return s;
+}
+
+// ---- the kinds
+// ------------------------------------------------------------------------------------------------------------------------
+
+// The official video VAE keeps weights and the network's own configuration one folder deeper.
+static vx_status find_video(vx_source *out, const char *folder)
+{
+    const char *name = NULL, *file = NULL;
+    if (out->config) {
+        VX_TRY(bare_member(out->config, "source_path", NULL, &name, out->config_path));
+        VX_TRY(bare_member(out->config, "source_safetensors_path", NULL, &file, out->config_path));
+    }
+    if (!name) return find_weights(out, folder);
+    char *source = vx_path_join(folder, name), *path = NULL;
+    VX_NEED_MEMORY(source, name);
+    json_t *inner = NULL;
+    vx_status s = read_optional(&inner, &path, source, "config.json");
+    if (s.code == VX_OK) s = merge(out->config, inner);
+    if (s.code == VX_OK && file) {
+        out->weights = vx_path_join(source, file);
+        if (!out->weights) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+    } else if (s.code == VX_OK) s = find_weights(out, source);
+    json_decref(inner);
+    vx_free(path);
+    vx_free(source);
+    return s;
+}
+
+static vx_status find_audio(vx_source *out, const char *folder)
+{
+    if (out->config) {
+        const char *name = NULL;
+        VX_TRY(bare_member(out->config, "source_metadata_path", "metadata.json", &name, out->config_path));
+        json_t *metadata = NULL;
+        char *path = NULL;
+        vx_status s = read_optional(&metadata, &path, folder, name);
+        if (s.code == VX_OK) s = merge(out->config, json_object_get(json_object_get(metadata, "metadata"), "kwargs"));
+        json_decref(metadata);
+        vx_free(path);
+        VX_TRY(s);
+    }
+    return find_weights(out, folder);
+}
+
+static vx_status find_in_folder(vx_source *out, vx_component_kind kind, const char *folder)
+{
+    VX_TRY(read_optional(&out->config, &out->config_path, folder, "config.json"));
+    switch (kind) {
+    case VX_VIDEO_VAE: return find_video(out, folder);
+    case VX_AUDIO_VAE: return find_audio(out, folder);
+    default: return find_weights(out, folder);
+    }
+}
+
+static vx_status find_beside(vx_source *out, const char *path)
+{
+    out->weights = vx_strdup(path);
+    VX_NEED_MEMORY(out->weights, path);
+    const char *name = vx_path_name(path);
+    char *folder = name > path ? vx_strndup(path, (size_t)(name - path)) : vx_strdup(".");
+    VX_NEED_MEMORY(folder, path);
+    vx_status s = read_optional(&out->config, &out->config_path, folder, "config.json");
+    vx_free(folder);
+    return s;
+}
+
+vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *path)
+{
+    *out = (vx_source){ 0 };
+    vx_status s = vx_refuse_dangling(path, VX_ERR_MODEL_OPEN);
+    if (s.code == VX_OK) s = vx_folder_exists(path) ? find_in_folder(out, kind, path) : find_beside(out, path);
+    if (s.code != VX_OK) vx_source_free(out);
+    return s;
+}
+
+void vx_source_free(vx_source *s)
+{
+    vx_free(s->weights);
+    vx_free(s->config_path);
+    json_decref(s->config);
+    *s = (vx_source){ 0 };
+}

@@ -1,0 +1,17 @@
+// From a component's path to its weights and its configuration (inside this room only).
+#ifndef VX_WEIGHTS_LOCATE_H
+#define VX_WEIGHTS_LOCATE_H
+
+#include "weights/component.h"
+
+typedef struct vx_source {
+    char *weights;       // a .safetensors file, or an index if `indexed`
+    bool indexed;
+    json_t *config;      // NULL: none
+    char *config_path;   // of the outermost configuration; NULL: none
+} vx_source;
+
+vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *path);
+void vx_source_free(vx_source *s);
+
+#endif

@@ -1,0 +1,23 @@
+// The files of one component: one safetensors file, or the set that an index names. Every file is mapped once (inside
+// this room only).
+#ifndef VX_WEIGHTS_SHARDS_H
+#define VX_WEIGHTS_SHARDS_H
+
+#include "weights/safetensors.h"
+
+typedef struct vx_shards {
+    vx_safetensors **file;
+    int files;
+    int tensors;    // in all files; no name is there twice
+    uint64_t bytes; // of all tensors
+    bool indexed;
+} vx_shards;
+
+vx_status vx_shards_open_file(vx_shards *out, const char *path);
+// The index's folder holds the files. Errors: VX_ERR_INDEX (a name that is no bare file name, a missing shard, a tensor that
+// is not where the index says or not in the index), VX_ERR_TENSOR_DUPLICATE (in two shards), and those of the files. A total
+// size that differs is logged as a warning.
+vx_status vx_shards_open_index(vx_shards *out, const char *path);
+void vx_shards_close(vx_shards *s);
+
+#endif
