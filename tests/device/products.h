@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "device/operators.h"
+#include "tensor/mathf.h"
 
 static const char *const levels[] = { "generic", "avx2", "avx512", "avx512bf16" };
 static const int thread_counts[] = { 1, 2, 4 };
