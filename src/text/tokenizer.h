@@ -6,6 +6,7 @@
 #ifndef VX_TEXT_TOKENIZER_H
 #define VX_TEXT_TOKENIZER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
