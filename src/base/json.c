@@ -77,6 +77,7 @@ static vx_status wrong_type(const json_t *value, const char *key, const char *wa
 // The member, or NULL in *value when it may be left out and is. Python's None is written as null: it counts as left out.
 static vx_status find(const json_t *object, const char *key, bool required, const json_t **value, const char *what)
 {
+    *value = NULL;
     if (!json_is_object(object)) return vx_fail(VX_ERR_CONFIG, "%s: expected an object with '%s'", what, key);
     *value = json_object_get(object, key);
     if (*value && json_is_null(*value) && !required) *value = NULL;

@@ -64,7 +64,7 @@ static vx_status read_path(char **text, size_t *size, const char *path, const ch
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) return vx_fail_errno(code, errno, "cannot open %s", name);
     struct stat found;
-    vx_status s = vx_ok();
+    vx_status s;
     if (fstat(fd, &found) != 0) s = vx_fail_errno(code, errno, "cannot open %s", name);
     else if (S_ISDIR(found.st_mode)) s = vx_fail(code, "%s is %s, expected a file", name, vx_file_kind(found.st_mode));
     else if (S_ISREG(found.st_mode) && (uintmax_t)found.st_size > limit) s = too_large(name, limit);

@@ -77,11 +77,10 @@ void vx_sha256_put(vx_sha256 *s, const void *data, size_t size)
 void vx_sha256_hex(vx_sha256 *s, char out[65])
 {
     // 5.1.1: a one bit, zeros, and the length in bits as 64 bits.
-    static const uint8_t one = 0x80, zeros[63] = { 0 };
+    static const uint8_t padding[64] = { 0x80 };
     uint64_t bits = s->bytes * 8;
-    vx_sha256_put(s, &one, 1);
     size_t used = (size_t)(s->bytes % 64);
-    vx_sha256_put(s, zeros, used <= 56 ? 56 - used : 120 - used);
+    vx_sha256_put(s, padding, used < 56 ? 56 - used : 120 - used);
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
     vx_sha256_put(s, length, sizeof length);
