@@ -1,0 +1,111 @@
+// One transformer block: pre-norm attention and SwiGLU, in the main stack modulated per row by its timestep and modality
+// (specification 1.3, 1.6, 1.7, 1.9).
+#include "base/checked.h"
+#include "denoiser/network.h"
+
+enum { WIDE_ALIGN = 64 };
+
+static int64_t aligned(int64_t elements)
+{
+    return vx_ceil_div(elements, WIDE_ALIGN) * WIDE_ALIGN;
+}
+
+// While attention runs, `wide` holds   [rows, 3*inner] q, k, v | [rows, inner] output
+// while the MLP runs, a chunk's        [chunk, 2*ffn] gate and value | [chunk, ffn] their product
+int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows)
+{
+    const int64_t inner = config->heads * config->head_dim, chunk = vx_min_i64(rows, VX_DENOISER_CHUNK);
+    return vx_max_i64(aligned(rows * 3 * inner) + rows * inner, aligned(chunk * 2 * config->ffn) + chunk * config->ffn);
+}
+
+static vx_tensor carve(vx_tensor wide, int64_t *at, int64_t rows, int64_t columns)
+{
+    vx_tensor t = vx_tensor_slice(wide, 0, *at, *at + rows * columns);
+    *at += aligned(rows * columns);
+    return vx_tensor_reshape(t, 2, (const int64_t[]){ rows, columns });
+}
+
+// [rows, heads, head_dim] inside the fused product, whatever order the file has its columns in.
+static vx_tensor heads_of(vx_tensor product, const vx_qkv *qkv, int which, const vx_denoiser_config *k)
+{
+    vx_tensor t = vx_tensor_slice(product, 1, qkv->offset[which], qkv->offset[which] + k->head_dim);
+    if (t.rank != 2) return t;
+    t.rank = 3;
+    t.shape[1] = k->heads;
+    t.shape[2] = k->head_dim;
+    t.stride[1] = qkv->head_stride;
+    t.stride[2] = 1;
+    return t;
+}
+
+// h = attention(h)
+static vx_status attention(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
+                           const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
+{
+    const int64_t inner = k->heads * k->head_dim, count = b->h.shape[0];
+    int64_t at = 0;
+    vx_tensor product = carve(b->wide, &at, count, 3 * inner);
+    vx_tensor out = carve(b->wide, &at, count, inner);
+    VX_TRY(vx_linear(dev, product, b->h, &block->qkv.weight));
+    vx_tensor q = heads_of(product, &block->qkv, 0, k);
+    vx_tensor key = heads_of(product, &block->qkv, 1, k);
+    vx_tensor v = heads_of(product, &block->qkv, 2, k);
+    vx_qk_norm_rope_params rope = {
+        .q_weight = block->q_norm, .k_weight = block->k_norm, .eps = k->qk_norm_eps, .rounding = VX_NORM_ROUND_ONCE
+    };
+    if (rows) {
+        rope.cos = rows->cos;
+        rope.sin = rows->sin;
+    }
+    VX_TRY(vx_qk_norm_rope(dev, q, key, &rope));
+    VX_TRY(vx_attention(dev, vx_tensor_split(out, 1, k->head_dim), q, key, v, &(vx_attention_params){ 0 }));
+    return vx_linear(dev, b->h, out, &block->out_proj);
+}
+
+// h = fc2(swiglu(fc1(h))), a chunk of rows at a time.
+static vx_status mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block, const vx_denoiser_buffers *b)
+{
+    const int64_t count = b->h.shape[0];
+    for (int64_t begin = 0; begin < count; begin += VX_DENOISER_CHUNK) {
+        const int64_t end = vx_min_i64(begin + VX_DENOISER_CHUNK, count);
+        int64_t at = 0;
+        vx_tensor u = carve(b->wide, &at, end - begin, 2 * k->ffn);
+        vx_tensor y = carve(b->wide, &at, end - begin, k->ffn);
+        vx_tensor h = vx_tensor_slice(b->h, 0, begin, end);
+        VX_TRY(vx_linear(dev, u, h, &block->fc1));
+        VX_TRY(vx_swiglu(dev, y, u, block->gate_first));
+        VX_TRY(vx_linear(dev, h, y, &block->fc2));
+    }
+    return vx_ok();
+}
+
+vx_tensor vx_denoiser_part(vx_tensor table, int64_t part)
+{
+    return vx_tensor_merge(vx_tensor_slice(table, 1, part, part + 1), 1);
+}
+
+static vx_status run_plain(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
+                           const vx_denoiser_buffers *b)
+{
+    VX_TRY(vx_rms_norm(dev, b->h, b->x, block->norm1, k->norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(attention(dev, k, block, b, NULL));
+    VX_TRY(vx_add(dev, b->x, b->h));
+    VX_TRY(vx_rms_norm(dev, b->h, b->x, block->norm2, k->norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(mlp(dev, k, block, b));
+    return vx_add(dev, b->x, b->h);
+}
+
+vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                                const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
+{
+    if (!rows) return run_plain(dev, config, block, b);
+    vx_tensor m[VX_MODULATIONS];
+    for (int i = 0; i < VX_MODULATIONS; i++) m[i] = vx_denoiser_part(rows->modulation, i);
+    const float eps = config->norm_eps;
+    VX_TRY(vx_rms_norm_modulate(dev, b->h, b->x, block->norm1, m[VX_SHIFT_MSA], m[VX_SCALE_MSA], rows->map, eps));
+    VX_TRY(attention(dev, config, block, b, rows));
+    VX_TRY(vx_gate_add(dev, b->x, b->h, m[VX_GATE_MSA], rows->map));
+    VX_TRY(vx_rms_norm_modulate(dev, b->h, b->x, block->norm2, m[VX_SHIFT_MLP], m[VX_SCALE_MLP], rows->map, eps));
+    VX_TRY(mlp(dev, config, block, b));
+    return vx_gate_add(dev, b->x, b->h, m[VX_GATE_MLP], rows->map);
+}

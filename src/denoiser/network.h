@@ -1,0 +1,70 @@
+// Inside the room: the parts of the denoiser and what a request holds.
+//
+//   config.c        dimensions from config.json or, without one, from the tensors' shapes
+//   open.c          binds the tensors
+//   conditioning.c  what is computed once per request: rotary and modulation tables
+//   block.c         one transformer block, of the refiner or of the main stack
+//   request.c       prepare and evaluate
+//   patchify.c      latents to rows and back
+#ifndef VX_DENOISER_NETWORK_H
+#define VX_DENOISER_NETWORK_H
+
+#include "denoiser/denoiser.h"
+
+enum { VX_ROPE_AXES = 3, VX_ROPE_FREQS = 16 };
+
+// The six vectors of a block's modulation, in the order of the projection's output.
+enum { VX_SHIFT_MSA, VX_SCALE_MSA, VX_GATE_MSA, VX_SHIFT_MLP, VX_SCALE_MLP, VX_GATE_MLP, VX_MODULATIONS };
+
+typedef struct vx_denoiser_block {
+    vx_tensor norm1, norm2, q_norm, k_norm;
+    vx_qkv qkv;
+    vx_weight out_proj, fc1, fc2;
+    bool gate_first;
+    vx_weight adaln; // main blocks only
+} vx_denoiser_block;
+
+struct vx_denoiser {
+    vx_component *component;
+    vx_denoiser_config config;
+    float inv_freq[VX_ROPE_FREQS];
+    vx_weight video_patch, audio_patch, condition, time_in, time_out;
+    vx_denoiser_block *refiner, *blocks;
+    vx_tensor refiner_norm, final_norm;
+    vx_weight final_adaln, video_out, audio_out;
+};
+
+vx_status vx_denoiser_config_read(vx_denoiser_config *out, vx_component *component);
+
+// Activations of one pass. A block reads x and leaves it updated; h and wide hold nothing between blocks.
+typedef struct vx_denoiser_buffers {
+    vx_tensor x, h; // [rows, hidden] act
+    vx_tensor wide; // [elements] act: query, key, value and attention output, or a chunk of the MLP
+} vx_denoiser_buffers;
+
+// The widest steps, for `rows` rows, in elements of `wide`.
+int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows);
+// Rows of one chunk of the MLP and of the heads: bounds their buffers; every row is computed by itself, so the size shows
+// in nothing else.
+enum { VX_DENOISER_CHUNK = 8192 };
+
+// How a main block treats its rows; NULL for the refiner's.
+typedef struct vx_denoiser_rows {
+    vx_tensor modulation; // [table rows, VX_MODULATIONS, hidden] act: this block's
+    vx_tensor map;        // [rows] i32: the table row of each row
+    vx_tensor cos, sin;   // [rows, 3*freqs] act
+} vx_denoiser_rows;
+
+vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                                const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows);
+// [table, parts, n] -> [table, n], one of the parts.
+vx_tensor vx_denoiser_part(vx_tensor table, int64_t part);
+
+// cos, sin [layout->rows, 3*freqs] act.
+vx_status vx_denoiser_rotary(vx_device *dev, const vx_denoiser *d, const vx_layout *layout, vx_tensor cos, vx_tensor sin);
+// blocks[i] [count*3, VX_MODULATIONS, hidden], head [count, 2, hidden] act, of the timesteps t [count]. Scratch comes from
+// the arena and goes back.
+vx_status vx_denoiser_modulation(vx_device *dev, vx_arena *arena, const vx_denoiser *d, const float *t, int64_t count,
+                                 const vx_tensor *blocks, vx_tensor head);
+
+#endif

@@ -1,0 +1,369 @@
+// A request at the denoiser: everything that its evaluations share, then the evaluations.
+//
+// What stays for the request, in the arena:
+//   text [L, hidden]   cos, sin [S, 48]   modulation [layers][distinct timesteps*3, 6, hidden]   head [distinct, 2, hidden]
+//   map [S], time_map [S]: rewritten for each evaluation; the only thing besides the latents that changes between them
+//   x, h [S, hidden], wide: activations
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "denoiser/network.h"
+
+// Rows of the packed sequence that come from one place of the visual or the audio rows.
+typedef struct run {
+    bool audio;
+    int64_t packed, source, rows;
+} run;
+
+struct vx_denoiser_request {
+    const vx_denoiser *denoiser;
+    vx_device *dev;
+    const vx_layout *layout;
+    vx_dtype act;
+    int64_t evaluations;
+    void (*block_done)(void *user, int64_t block);
+    void *user;
+
+    vx_denoiser_buffers buffers;
+    vx_tensor text, cos, sin, head;
+    vx_tensor *modulation;   // [layers]
+    vx_tensor map, time_map; // [rows] i32
+    vx_tensor flags;         // i32: the packed input, each block, the heads
+
+    run *runs;
+    int64_t run_count, visual_rows, sound_rows;
+    float *t; // [timesteps] distinct, ascending
+    int64_t timesteps;
+    int32_t (*clock)[VX_CLOCKS]; // [evaluations] the timestep of each clock
+    int32_t *host_map;           // [2*rows]
+    int32_t *host_flags;
+};
+
+static int64_t flag_count(const vx_denoiser *d)
+{
+    return d->config.layers + 2;
+}
+
+// -- what the evaluations share ----------------------------------------------------------------------------------------------
+
+// The stretches of rows that follow one clock, from the conditions on; counts them where out is NULL.
+static int64_t find_runs(vx_denoiser_request *r, run *out)
+{
+    const vx_layout *l = r->layout;
+    int64_t count = 0, next[2] = { 0, 0 };
+    for (int64_t row = l->text_rows; row < l->rows;) {
+        int64_t end = row + 1;
+        while (end < l->rows && l->clock[end] == l->clock[row]) end++;
+        const bool audio = l->tag[row] == VX_MODALITY_AUDIO;
+        if (out) out[count] = (run){ audio, row, next[audio], end - row };
+        next[audio] += end - row;
+        count++;
+        row = end;
+    }
+    r->visual_rows = next[0];
+    r->sound_rows = next[1];
+    return count;
+}
+
+static int64_t position_of(const float *t, int64_t count, float value)
+{
+    int64_t lo = 0, hi = count;
+    while (lo < hi) {
+        int64_t middle = lo + (hi - lo) / 2;
+        if (t[middle] < value) lo = middle + 1;
+        else hi = middle;
+    }
+    return lo;
+}
+
+// The distinct timesteps of all evaluations, ascending, and where each clock finds its own.
+static vx_status collect_timesteps(vx_denoiser_request *r, const vx_denoiser_params *p)
+{
+    r->t = vx_alloc_array((size_t)p->evaluations, VX_CLOCKS * sizeof *r->t);
+    r->clock = vx_alloc_array((size_t)p->evaluations, sizeof *r->clock);
+    if (!r->t || !r->clock) return vx_fail(VX_ERR_MEMORY, "no memory for the timesteps");
+    float distinct[VX_CLOCKS];
+    int index[VX_CLOCKS];
+    for (int64_t k = 0; k < p->evaluations; k++) {
+        if (!isfinite(p->t_video[k]) || !isfinite(p->t_audio[k]))
+            return vx_fail(VX_ERR_VALUE, "timesteps %g and %g of evaluation %lld", (double)p->t_video[k], (double)p->t_audio[k],
+                           (long long)k);
+        int count = vx_layout_timesteps(r->layout, p->t_video[k], p->t_audio[k], distinct, index);
+        for (int i = 0; i < count; i++) {
+            int64_t at = position_of(r->t, r->timesteps, distinct[i]);
+            if (at < r->timesteps && r->t[at] == distinct[i]) continue;
+            memmove(r->t + at + 1, r->t + at, (size_t)(r->timesteps - at) * sizeof *r->t);
+            r->t[at] = distinct[i];
+            r->timesteps++;
+        }
+    }
+    for (int64_t k = 0; k < p->evaluations; k++) {
+        vx_layout_timesteps(r->layout, p->t_video[k], p->t_audio[k], distinct, index);
+        for (int c = 0; c < VX_CLOCKS; c++)
+            r->clock[k][c] = index[c] < 0 ? 0 : (int32_t)position_of(r->t, r->timesteps, distinct[index[c]]);
+    }
+    return vx_ok();
+}
+
+static vx_status check_params(const vx_denoiser *d, const vx_denoiser_params *p)
+{
+    if (p->act != VX_BF16 && p->act != VX_F32)
+        return vx_fail(VX_ERR_DTYPE,
+                       "denoiser: activations are BF16 or F32, not %s: f16 ends at 65504 and the residual stream does not",
+                       vx_dtype_name(p->act));
+    const vx_tensor e = p->prompt_embeds;
+    char text[96];
+    if (e.rank != 2 || e.shape[0] != p->layout->text_rows || e.shape[1] != d->config.text_dim)
+        return vx_fail(VX_ERR_SHAPE, "denoiser: prompt embeddings are %s, expected [%lld,%lld]", vx_shape_text(text, e),
+                       (long long)p->layout->text_rows, (long long)d->config.text_dim);
+    if (p->evaluations < 1) return vx_fail(VX_ERR_VALUE, "denoiser: %lld evaluations", (long long)p->evaluations);
+    return vx_ok();
+}
+
+static vx_status take_host(vx_denoiser_request *r)
+{
+    r->run_count = find_runs(r, NULL);
+    r->runs = vx_alloc_array((size_t)r->run_count, sizeof *r->runs);
+    r->modulation = vx_alloc_array((size_t)r->denoiser->config.layers, sizeof *r->modulation);
+    r->host_map = vx_alloc_array((size_t)r->layout->rows, 2 * sizeof *r->host_map);
+    r->host_flags = vx_alloc_array((size_t)flag_count(r->denoiser), sizeof *r->host_flags);
+    if (!r->runs || !r->modulation || !r->host_map || !r->host_flags)
+        return vx_fail(VX_ERR_MEMORY, "no memory for a denoiser request of %lld rows", (long long)r->layout->rows);
+    find_runs(r, r->runs);
+    return vx_ok();
+}
+
+static void take_arena(vx_denoiser_request *r, vx_arena *arena)
+{
+    const vx_denoiser_config *k = &r->denoiser->config;
+    const int64_t rows = r->layout->rows, hidden = k->hidden, rotary = VX_ROPE_AXES * VX_ROPE_FREQS;
+    r->text = vx_arena_tensor(arena, r->act, r->layout->text_rows, hidden);
+    r->cos = vx_arena_tensor(arena, r->act, rows, rotary);
+    r->sin = vx_arena_tensor(arena, r->act, rows, rotary);
+    for (int64_t i = 0; i < k->layers; i++)
+        r->modulation[i] = vx_arena_tensor(arena, r->act, r->timesteps * VX_MODALITIES, VX_MODULATIONS, hidden);
+    r->head = vx_arena_tensor(arena, r->act, r->timesteps, 2, hidden);
+    r->map = vx_arena_tensor(arena, VX_I32, rows);
+    r->time_map = vx_arena_tensor(arena, VX_I32, rows);
+    r->flags = vx_arena_tensor(arena, VX_I32, flag_count(r->denoiser));
+    r->buffers.x = vx_arena_tensor(arena, r->act, rows, hidden);
+    r->buffers.h = vx_arena_tensor(arena, r->act, rows, hidden);
+    // The widest of: a block, the prompt cast to act, a chunk of the heads' input in f32.
+    int64_t wide = vx_max_i64(vx_denoiser_wide(k, rows), r->layout->text_rows * k->text_dim);
+    wide = vx_max_i64(wide, 2 * vx_min_i64(rows, VX_DENOISER_CHUNK) * hidden);
+    r->buffers.wide = vx_arena_tensor(arena, r->act, wide);
+}
+
+static vx_status clear_flags(vx_denoiser_request *r)
+{
+    memset(r->host_flags, 0, (size_t)flag_count(r->denoiser) * sizeof *r->host_flags);
+    return vx_upload(r->dev, r->flags, r->host_flags);
+}
+
+// Text rows through the projection and the refiner: they depend on the prompt alone (specification 1.3).
+static vx_status refine_text(vx_denoiser_request *r, vx_tensor prompt)
+{
+    const vx_denoiser *d = r->denoiser;
+    const vx_denoiser_config *k = &d->config;
+    vx_device *dev = r->dev;
+    const int64_t rows = r->layout->text_rows;
+    vx_tensor in = prompt;
+    if (prompt.dtype != r->act) {
+        in = vx_tensor_slice(r->buffers.wide, 0, 0, rows * k->text_dim);
+        in = vx_tensor_reshape(in, 2, (const int64_t[]){ rows, k->text_dim });
+        VX_TRY(vx_copy(dev, in, prompt));
+    }
+    VX_TRY(vx_linear(dev, r->text, in, &d->condition));
+    const vx_denoiser_buffers b = { r->text, vx_tensor_slice(r->buffers.h, 0, 0, rows), r->buffers.wide };
+    for (int64_t i = 0; i < k->refiner_layers; i++)
+        VX_TRY_IN(vx_denoiser_run_block(dev, k, &d->refiner[i], &b, NULL), "refiner block %lld", (long long)i);
+    VX_TRY(vx_rms_norm(dev, r->text, r->text, d->refiner_norm, k->final_norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(clear_flags(r));
+    VX_TRY(vx_mark_not_finite(dev, r->flags, 0, r->text));
+    VX_TRY(vx_download(dev, r->host_flags, r->flags));
+    if (r->host_flags[0]) return vx_fail(VX_ERR_NOT_FINITE, "denoiser: the text rows are not finite after the token refiner");
+    return vx_ok();
+}
+
+static vx_status prepare(vx_denoiser_request *r, vx_arena *arena, const vx_denoiser_params *p)
+{
+    VX_TRY(check_params(r->denoiser, p));
+    VX_TRY(take_host(r));
+    VX_TRY(collect_timesteps(r, p));
+    take_arena(r, arena);
+    VX_TRY(refine_text(r, p->prompt_embeds));
+    VX_TRY(vx_denoiser_rotary(r->dev, r->denoiser, r->layout, r->cos, r->sin));
+    VX_TRY_IN(vx_denoiser_modulation(r->dev, arena, r->denoiser, r->t, r->timesteps, r->modulation, r->head), "modulation");
+    if (vx_device_is_plan(r->dev)) return vx_ok();
+    return vx_component_check(r->denoiser->component);
+}
+
+vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *denoiser, vx_device *dev, vx_arena *arena,
+                              const vx_denoiser_params *params)
+{
+    *out = NULL;
+    vx_denoiser_request *r = vx_alloc_array(1, sizeof *r);
+    VX_NEED_MEMORY(r, "a denoiser request");
+    *r = (vx_denoiser_request){ .denoiser = denoiser,
+                                .dev = dev,
+                                .layout = params->layout,
+                                .act = params->act,
+                                .evaluations = params->evaluations,
+                                .block_done = params->block_done,
+                                .user = params->user };
+    const size_t mark = vx_arena_mark(arena);
+    vx_status s = prepare(r, arena, params);
+    if (s.code != VX_OK) {
+        vx_arena_reset(arena, mark);
+        vx_denoiser_finish(&r);
+        return s;
+    }
+    *out = r;
+    return s;
+}
+
+void vx_denoiser_finish(vx_denoiser_request **request)
+{
+    if (!request || !*request) return;
+    vx_denoiser_request *r = *request;
+    vx_free(r->runs);
+    vx_free(r->modulation);
+    vx_free(r->t);
+    vx_free(r->clock);
+    vx_free(r->host_map);
+    vx_free(r->host_flags);
+    vx_free(r);
+    *request = NULL;
+}
+
+// -- one evaluation
+// --------------------------------------------------------------------------------------------------------------
+
+static vx_status check_rows(const char *what, vx_tensor t, int64_t rows, int64_t columns)
+{
+    char text[96];
+    if (t.rank != 2 || t.shape[0] != rows || t.shape[1] != columns)
+        return vx_fail(VX_ERR_SHAPE, "denoiser: %s is %s, expected [%lld,%lld]", what, vx_shape_text(text, t), (long long)rows,
+                       (long long)columns);
+    if (t.dtype != VX_F32) return vx_fail(VX_ERR_DTYPE, "denoiser: %s is %s, expected F32", what, vx_dtype_name(t.dtype));
+    return vx_ok();
+}
+
+// Which table row each row of the sequence takes at evaluation k: blocks have a row per timestep and modality, the head one
+// per timestep.
+static vx_status map_rows(vx_denoiser_request *r, int64_t k)
+{
+    const vx_layout *l = r->layout;
+    int32_t *map = r->host_map, *time_map = r->host_map + l->rows;
+    for (int64_t i = 0; i < l->rows; i++) {
+        time_map[i] = r->clock[k][l->clock[i]];
+        map[i] = time_map[i] * VX_MODALITIES + l->tag[i];
+    }
+    VX_TRY(vx_upload(r->dev, r->map, map));
+    return vx_upload(r->dev, r->time_map, time_map);
+}
+
+// The patch projections are f32 and rounded once on their way into the sequence.
+static vx_status embed(vx_denoiser_request *r, vx_tensor video_rows, vx_tensor audio_rows)
+{
+    const vx_denoiser *d = r->denoiser;
+    vx_tensor x = r->buffers.x;
+    VX_TRY(vx_copy(r->dev, vx_tensor_slice(x, 0, 0, r->layout->text_rows), r->text));
+    for (int64_t i = 0; i < r->run_count; i++) {
+        const run *n = &r->runs[i];
+        vx_tensor in = vx_tensor_slice(n->audio ? audio_rows : video_rows, 0, n->source, n->source + n->rows);
+        vx_tensor out = vx_tensor_slice(x, 0, n->packed, n->packed + n->rows);
+        VX_TRY(vx_linear(r->dev, out, in, n->audio ? &d->audio_patch : &d->video_patch));
+    }
+    return vx_mark_not_finite(r->dev, r->flags, 0, x);
+}
+
+// Only what the loop reads: a block's modulation weights are a third of it and were used up before.
+static void prefetch_block(const vx_denoiser_request *r, int64_t block)
+{
+    if (vx_device_is_plan(r->dev)) return;
+    static const char *const parts[] = { "norm", "attn.", "mlp." };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "blocks.%lld.%s", (long long)block, parts[i]);
+        vx_component_prefetch(r->denoiser->component, prefix);
+    }
+}
+
+static vx_status run_blocks(vx_denoiser_request *r, int64_t from, int64_t to)
+{
+    const vx_denoiser *d = r->denoiser;
+    for (int64_t i = from; i < to; i++) {
+        prefetch_block(r, (i + 1) % d->config.layers);
+        const vx_denoiser_rows rows = { r->modulation[i], r->map, r->cos, r->sin };
+        VX_TRY_IN(vx_denoiser_run_block(r->dev, &d->config, &d->blocks[i], &r->buffers, &rows), "block %lld", (long long)i);
+        VX_TRY(vx_mark_not_finite(r->dev, r->flags, 1 + i, r->buffers.x));
+        if (r->block_done) r->block_done(r->user, i);
+    }
+    return vx_ok();
+}
+
+// Final norm, modulation without modality, and an f32 head, of the target rows from `begin` on.
+static vx_status head(vx_denoiser_request *r, int64_t begin, const vx_weight *weight, vx_tensor velocity)
+{
+    const vx_denoiser *d = r->denoiser;
+    const int64_t rows = velocity.shape[0], hidden = d->config.hidden;
+    vx_tensor shift = vx_denoiser_part(r->head, 0), scale = vx_denoiser_part(r->head, 1);
+    for (int64_t at = 0; at < rows; at += VX_DENOISER_CHUNK) {
+        const int64_t n = vx_min_i64(VX_DENOISER_CHUNK, rows - at), row = begin + at;
+        vx_tensor x = vx_tensor_slice(r->buffers.x, 0, row, row + n), h = vx_tensor_slice(r->buffers.h, 0, 0, n);
+        vx_tensor map = vx_tensor_slice(r->time_map, 0, row, row + n);
+        VX_TRY(vx_rms_norm_modulate(r->dev, h, x, d->final_norm, shift, scale, map, d->config.final_norm_eps));
+        if (r->act != VX_F32) {
+            vx_tensor wide = vx_tensor_of(r->buffers.wide.data, VX_F32, n, hidden);
+            VX_TRY(vx_copy(r->dev, wide, h));
+            h = wide;
+        }
+        VX_TRY(vx_linear(r->dev, vx_tensor_slice(velocity, 0, at, at + n), h, weight));
+    }
+    return vx_mark_not_finite(r->dev, r->flags, flag_count(d) - 1, velocity);
+}
+
+static vx_status check_finite(vx_denoiser_request *r)
+{
+    VX_TRY(vx_download(r->dev, r->host_flags, r->flags));
+    const int64_t last = flag_count(r->denoiser) - 1;
+    for (int64_t i = 0; i <= last; i++) {
+        if (!r->host_flags[i]) continue;
+        if (i == 0) return vx_fail(VX_ERR_NOT_FINITE, "denoiser: the packed input is not finite");
+        if (i == last) return vx_fail(VX_ERR_NOT_FINITE, "denoiser: the velocity is not finite after the head");
+        return vx_fail(VX_ERR_NOT_FINITE, "denoiser: the residual stream is not finite after block %lld", (long long)(i - 1));
+    }
+    return vx_ok();
+}
+
+static vx_status check_evaluation(const vx_denoiser_request *r, int64_t k, vx_tensor video_rows, vx_tensor audio_rows,
+                                  vx_tensor video_velocity, vx_tensor audio_velocity)
+{
+    const vx_denoiser_config *c = &r->denoiser->config;
+    if (k < 0 || k >= r->evaluations)
+        return vx_fail(VX_ERR_INTERNAL, "denoiser: evaluation %lld of %lld", (long long)k, (long long)r->evaluations);
+    VX_TRY(check_rows("video_rows", video_rows, r->visual_rows, 4 * c->latent_channels));
+    VX_TRY(check_rows("audio_rows", audio_rows, r->sound_rows, c->audio_channels));
+    VX_TRY(check_rows("video_velocity", video_velocity, r->layout->video_rows, 4 * c->latent_channels));
+    return check_rows("audio_velocity", audio_velocity, r->layout->audio_rows, c->audio_channels);
+}
+
+vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tensor video_rows, vx_tensor audio_rows,
+                               vx_tensor video_velocity, vx_tensor audio_velocity)
+{
+    vx_denoiser_request *r = request;
+    const vx_denoiser *d = r->denoiser;
+    VX_TRY(check_evaluation(r, k, video_rows, audio_rows, video_velocity, audio_velocity));
+    VX_TRY(clear_flags(r));
+    VX_TRY(map_rows(r, k));
+    VX_TRY_IN(embed(r, video_rows, audio_rows), "embedding");
+    VX_TRY(run_blocks(r, 0, d->config.layers));
+    VX_TRY_IN(head(r, r->layout->video_begin, &d->video_out, video_velocity), "video head");
+    VX_TRY_IN(head(r, r->layout->audio_begin, &d->audio_out, audio_velocity), "audio head");
+    if (!vx_device_is_plan(r->dev)) VX_TRY(vx_component_check(d->component));
+    return check_finite(r);
+}
