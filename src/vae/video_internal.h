@@ -1,0 +1,63 @@
+// Inside the room: the video decoder's weights, one tile of one window, and the numbers of its geometry.
+#ifndef VX_VAE_VIDEO_INTERNAL_H
+#define VX_VAE_VIDEO_INTERNAL_H
+
+#include "vae/video_decoder.h"
+
+// The geometry follows from clips of 17 frames, 3 dropped latents and patches of 4 x 16 x 16 (specification 2, 10). Latent 0
+// and 5 of a window stand for one frame each: of their four raw frames only the last is a picture.
+//
+//   latents   0    1..4    5    6
+//   raw     0-3   4-19  20-23  24-27
+//   kept      3   4-19     23  24-27       main = 3..19 (17 frames), tail = 23..27 (5 frames)
+enum {
+    VX_PATCH = 16,
+    VX_PATCH_FRAMES = 4,
+    VX_COLOURS = 3,
+    VX_CLIP_LENGTH = 17,
+    VX_TOKEN_DROP = 3,
+    VX_WINDOW = 7,        // latents decoded at once
+    VX_WINDOW_STRIDE = 5, // of which the last two come again in the next window
+    VX_MAIN = 17,
+    VX_TAIL = 5,
+    VX_KEPT = VX_MAIN + VX_TAIL,
+};
+
+typedef struct vx_video_block {
+    vx_tensor norm1, norm2, scale1, scale2; // [dim]; scales as [1, dim]
+    vx_qkv qkv;
+    vx_weight out, up, down;
+    bool gate_first;
+} vx_video_block;
+
+struct vx_video_decoder {
+    vx_video_decoder_config config;
+    vx_component *component; // borrowed
+    float eps;
+    int64_t rope_pairs; // rotated channel pairs of a head, a third for each axis
+    double rope_theta;
+    vx_weight post_quant, embed, proj;
+    vx_tensor registers; // [register_tokens, dim]
+    vx_tensor norm_weight, norm_bias;
+    vx_video_block *block;
+};
+
+// Buffers and tables of one tile of VX_WINDOW x height x width latents, from the caller's arena.
+typedef struct vx_video_tile {
+    int64_t height, width;      // latents
+    int64_t patches, tokens;    // without and with the suffix (registers, one zero token)
+    vx_tensor cos, sin, suffix; // [tokens, pairs], [tokens - patches, dim]
+    vx_tensor latent, x, u;     // [patches, channels], [tokens, dim] twice
+    vx_tensor wide, gated;      // scratch for the widest product; [tokens, ffn]
+} vx_video_tile;
+
+vx_status vx_video_tile_create(vx_video_tile *tile, const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena,
+                               int64_t height, int64_t width);
+// Pixels of one tile, ImageNet-normalised, before any blending.
+//   latent [7, height, width, channels] f32 after post_quant_conv, any strides but the last
+//   main [17, 16*height, 16*width, 3] f32, tail [5, ...], any strides
+//   fetch: ask for the next block's weights while one runs (the first tile of a cold file)
+vx_status vx_video_tile_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tile *tile, vx_tensor latent,
+                            vx_tensor main, vx_tensor tail, bool fetch);
+
+#endif
