@@ -97,6 +97,7 @@ typedef struct vx_request {
     const char *precision;              // "exact" (default), "float32"
     int64_t canvas_short_edge, canvas_max_pixels; // of the canvas rule; 0 = 768, 1032192
     bool record_tensors;                // keep what vx_job_dump_tensors writes
+    bool latents_only;                  // nothing will be decoded: the VAEs are neither needed nor planned
     uint64_t memory_limit;              // bytes that the plan may use; 0 = what the machine has free
 } vx_request;
 
@@ -115,7 +116,7 @@ typedef struct vx_field {
     const char *help;      // one line
     const char *refusal;   // not NULL: never accepted, and why
 } vx_field;
-VX_API const vx_field *vx_fields(int *count);
+VX_API const vx_field *vx_field_at(int index); // from 0; NULL past the last
 
 // How the finished clip is packed.
 typedef struct vx_media_params {
@@ -211,6 +212,8 @@ VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator
 // Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back.
 VX_API vx_status vx_job_decode(vx_job *job);
 VX_API vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params *media);
+// Whether vx_job_write_mp4 could begin: the name, the folder, the encoders. For before vx_job_run, so that nothing is computed in vain.
+VX_API vx_status vx_job_check_mp4(vx_job *job, const char *path, const vx_media_params *media);
 // safetensors with frames [N,H,W,3] f32 in 0..1 before 8-bit rounding, and waveform [2, samples] f32.
 VX_API vx_status vx_job_save_tensors(vx_job *job, const char *path, bool replace);
 VX_API vx_status vx_job_save_latents(vx_job *job, const char *path, bool replace);
@@ -228,9 +231,6 @@ VX_API vx_status vx_job_result(const vx_job *job, char **json);
 VX_API vx_status vx_inspect(vx_context *context, const char *path, char **json);
 // Machine, device, libraries, memory, and one remedy per problem, as JSON.
 VX_API vx_status vx_doctor(vx_context *context, char **json);
-// Can a movie with these settings be written here? Tries the encoders with one frame.
-VX_API vx_status vx_media_probe(vx_context *context, const vx_media_params *media);
-
 typedef struct vx_demo_model_params {
     size_t struct_size;
     bool random;            // weights that make every path matter, all dimensions different, instead of the pretty ones

@@ -1,0 +1,299 @@
+// Requests from text: every value is parsed and held to its range by the field table, so that a flag, a jobs line and a
+// form field of one name mean the same and fail with the same words.
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "pipeline/fields.h"
+#include "sampling/schedule.h"
+
+enum { MAX_TEXTS = 64 };
+
+struct vx_request_builder {
+    vx_request request;
+    vx_media_params media;
+    vx_delivery delivery;
+    char *texts[MAX_TEXTS]; // text of field i of the table, owned; the structs point at it
+    float *sigmas;
+};
+
+_Static_assert(sizeof(vx_request) > 0, "the table's offsets are into these structs");
+
+vx_status vx_request_builder_create(vx_request_builder **out)
+{
+    vx_request_builder *b = vx_alloc_array(1, sizeof *b);
+    VX_NEED_MEMORY(b, "a request");
+    b->request.struct_size = sizeof b->request;
+    b->media.struct_size = sizeof b->media;
+    b->delivery.struct_size = sizeof b->delivery;
+    *out = b;
+    return vx_ok();
+}
+
+void vx_request_builder_destroy(vx_request_builder **builder)
+{
+    if (!builder || !*builder) return;
+    for (int i = 0; i < MAX_TEXTS; i++) vx_free((*builder)->texts[i]);
+    vx_free((*builder)->sigmas);
+    vx_free(*builder);
+    *builder = NULL;
+}
+
+static void *member(vx_request_builder *b, const vx_field_entry *e)
+{
+    char *base = e->field.group == VX_GROUP_REQUEST ? (char *)&b->request : e->field.group == VX_GROUP_MEDIA ? (char *)&b->media : (char *)&b->delivery;
+    return base + e->offset;
+}
+
+static vx_status wrong(const vx_field_entry *e, vx_code code, const char *value)
+{
+    const char *want = e->field.range ? e->field.range : e->field.value;
+    return vx_fail_field(code, e->field.name, "%s: '%.60s' is not %s%s", e->field.flag, value, code == VX_ERR_RANGE ? "within " : "", want ? want : "a value");
+}
+
+// Whole text as a decimal integer; false also on overflow (*overflow tells).
+static bool parse_integer(const char *text, int64_t *out, bool *overflow)
+{
+    char *end;
+    *overflow = false;
+    if (!isdigit((unsigned char)*text) && !(*text == '-' && isdigit((unsigned char)text[1]))) return false;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (*end) return false;
+    *overflow = errno == ERANGE;
+    *out = v;
+    return !*overflow;
+}
+
+static bool parse_number(const char *text, double *out)
+{
+    char *end;
+    if (!*text || isspace((unsigned char)*text)) return false;
+    *out = strtod(text, &end);
+    return !*end;
+}
+
+static vx_status set_integer(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    int64_t v;
+    bool overflow;
+    if (!parse_integer(value, &v, &overflow)) return wrong(e, overflow ? VX_ERR_RANGE : VX_ERR_VALUE, value);
+    void *at = member(b, e);
+    if (e->store == VX_STORE_SEED) {
+        if (v < 0) return wrong(e, VX_ERR_RANGE, value);
+        *(uint64_t *)at = (uint64_t)v;
+        b->request.seed_set = true;
+        return vx_ok();
+    }
+    if (v < (int64_t)e->lo || v > (int64_t)e->hi) return wrong(e, VX_ERR_RANGE, value);
+    if (e->store == VX_STORE_I64)
+        *(int64_t *)at = v;
+    else
+        *(int *)at = (int)v;
+    if (e->store == VX_STORE_CRF) b->media.crf_set = true;
+    return vx_ok();
+}
+
+static vx_status set_number(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    double v;
+    if (!parse_number(value, &v)) return wrong(e, VX_ERR_VALUE, value);
+    if (!(v >= e->lo && v <= e->hi)) return wrong(e, VX_ERR_RANGE, value); // NaN too
+    if (e->store == VX_STORE_FLOAT)
+        *(float *)member(b, e) = (float)v;
+    else
+        *(double *)member(b, e) = v;
+    return vx_ok();
+}
+
+static vx_status set_size(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    char first[24];
+    const char *x = strchr(value, 'x');
+    int64_t w, h;
+    bool over_w = false, over_h = false;
+    if (!x || x - value >= (ptrdiff_t)sizeof first) return wrong(e, VX_ERR_VALUE, value);
+    memcpy(first, value, (size_t)(x - value));
+    first[x - value] = 0;
+    bool ok_w = parse_integer(first, &w, &over_w), ok_h = parse_integer(x + 1, &h, &over_h);
+    if (over_w || over_h) return wrong(e, VX_ERR_RANGE, value);
+    if (!ok_w || !ok_h) return wrong(e, VX_ERR_VALUE, value);
+    if (w < 32 || w > 4096 || h < 32 || h > 4096) return wrong(e, VX_ERR_RANGE, value);
+    b->request.width = (int)w;
+    b->request.height = (int)h;
+    return vx_ok();
+}
+
+static vx_status set_bitrate(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    char digits[16];
+    size_t n = strlen(value);
+    bool kilo = n && (value[n - 1] == 'k' || value[n - 1] == 'K'), overflow;
+    int64_t v;
+    if (n >= sizeof digits) return wrong(e, VX_ERR_VALUE, value);
+    memcpy(digits, value, n + 1);
+    if (kilo) digits[n - 1] = 0;
+    if (!parse_integer(digits, &v, &overflow)) return wrong(e, overflow ? VX_ERR_RANGE : VX_ERR_VALUE, value);
+    if (kilo && v < 1000000) v *= 1000;
+    if (v < (int64_t)e->lo || v > (int64_t)e->hi) return wrong(e, VX_ERR_RANGE, value);
+    *(int *)member(b, e) = (int)v;
+    return vx_ok();
+}
+
+static vx_status set_sigmas(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    float *list = vx_alloc_array(VX_MAX_SIGMAS, sizeof *list);
+    int count = 0;
+    VX_NEED_MEMORY(list, "sigmas");
+    for (const char *p = value;;) {
+        char *end;
+        double v = strtod(p, &end);
+        if (end == p || (*end && *end != ',') || count == VX_MAX_SIGMAS) {
+            vx_free(list);
+            return wrong(e, VX_ERR_VALUE, value);
+        }
+        list[count++] = (float)v;
+        if (!*end) break;
+        p = end + 1;
+    }
+    vx_free(b->sigmas);
+    b->sigmas = list;
+    b->request.sigmas = list;
+    b->request.sigma_count = count;
+    return vx_ok();
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t n = strlen(value);
+    for (const char *p = choices; n && p;) {
+        const char *bar = strchr(p, '|');
+        size_t length = bar ? (size_t)(bar - p) : strlen(p);
+        if (length == n && !memcmp(p, value, n)) return true;
+        p = bar ? bar + 1 : NULL;
+    }
+    return false;
+}
+
+static vx_status set_text(vx_request_builder *b, const vx_field_entry *e, const char *value, int index)
+{
+    if (e->field.kind == VX_FIELD_CHOICE && !is_choice(e->field.value, value))
+        return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: '%.60s' is none of %s", e->field.flag, value, e->field.value);
+    if (e->field.kind == VX_FIELD_FILE && !*value) return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: the file name is empty", e->field.flag);
+    char *copy = vx_strdup(value);
+    VX_NEED_MEMORY(copy, "a request");
+    vx_free(b->texts[index]);
+    b->texts[index] = copy;
+    *(const char **)member(b, e) = copy;
+    return vx_ok();
+}
+
+vx_status vx_request_builder_set(vx_request_builder *b, const char *name, const char *value)
+{
+    const vx_field_entry *e = vx_field_find(name);
+    if (!e) return vx_fail_field(VX_ERR_USAGE, name, "'%.60s' is not a field of a request", name);
+    if (e->field.refusal) return vx_fail_field(VX_ERR_UNAVAILABLE, e->field.name, "%s: %s", e->field.flag, e->field.refusal);
+    switch (e->store) {
+    case VX_STORE_TEXT: return set_text(b, e, value, (int)(e - vx_field_table));
+    case VX_STORE_INT:
+    case VX_STORE_I64:
+    case VX_STORE_SEED:
+    case VX_STORE_CRF: return set_integer(b, e, value);
+    case VX_STORE_FLOAT:
+    case VX_STORE_DOUBLE: return set_number(b, e, value);
+    case VX_STORE_SIZE: return set_size(b, e, value);
+    case VX_STORE_SIGMAS: return set_sigmas(b, e, value);
+    case VX_STORE_BITRATE: return set_bitrate(b, e, value);
+    case VX_STORE_BOOL:
+        if (strcmp(value, "true") && strcmp(value, "false")) return wrong(e, VX_ERR_VALUE, value);
+        *(bool *)member(b, e) = !strcmp(value, "true");
+        return vx_ok();
+    case VX_STORE_NONE: break;
+    }
+    return vx_fail(VX_ERR_INTERNAL, "field %s has no place", e->field.name);
+}
+
+// A JSON value as the text that the flag of the same name would have.
+static vx_status json_as_text(const char *name, const json_t *value, vx_str *text)
+{
+    if (json_is_string(value) && strlen(json_string_value(value)) != json_string_length(value))
+        return vx_fail_field(VX_ERR_VALUE, name, "%s holds a zero character", name);
+    if (json_is_string(value))
+        vx_str_print(text, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        vx_str_print(text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        vx_str_print(text, "%.17g", json_real_value(value));
+    else if (json_is_boolean(value))
+        vx_str_print(text, "%s", json_is_true(value) ? "true" : "false");
+    else if (json_is_array(value) && json_array_size(value) <= VX_MAX_SIGMAS) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *item = json_array_get(value, i);
+            if (!json_is_number(item)) return vx_fail_field(VX_ERR_VALUE, name, "%s: item %zu is not a number", name, i);
+            vx_str_print(text, "%s%.9g", i ? "," : "", json_number_value(item));
+        }
+    } else
+        return vx_fail_field(VX_ERR_VALUE, name, "%s: a string, a number, true, false or a list of numbers is wanted", name);
+    if (text->failed) return vx_fail(VX_ERR_MEMORY, "no memory for a request");
+    if (!text->data) vx_str_print(text, "%s", "");
+    return vx_ok();
+}
+
+vx_status vx_request_builder_json(vx_request_builder *b, const char *text, size_t size)
+{
+    json_t *object = NULL;
+    vx_status s = vx_json_parse(&object, text, size, 4, VX_ERR_VALUE, "request");
+    if (s.code) return s;
+    if (!json_is_object(object)) s = vx_fail(VX_ERR_VALUE, "a request is a JSON object");
+    const char *key;
+    json_t *value;
+    if (!s.code) json_object_foreach(object, key, value)
+    {
+        vx_str as_text = { 0 };
+        s = json_as_text(key, value, &as_text);
+        if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
+        vx_str_free(&as_text);
+        if (s.code) break;
+    }
+    json_decref(object);
+    return s;
+}
+
+vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_builder *from)
+{
+    for (int i = 0; i < MAX_TEXTS; i++) {
+        vx_free(to->texts[i]);
+        to->texts[i] = NULL;
+    }
+    vx_free(to->sigmas);
+    to->sigmas = NULL;
+    to->request = from->request;
+    to->media = from->media;
+    to->delivery = from->delivery;
+    for (int i = 0; i < vx_field_count; i++) {
+        const vx_field_entry *e = &vx_field_table[i];
+        if (e->store != VX_STORE_TEXT) continue;
+        *(const char **)member(to, e) = NULL;
+        if (!from->texts[i]) continue;
+        to->texts[i] = vx_strdup(from->texts[i]);
+        VX_NEED_MEMORY(to->texts[i], "a request");
+        *(const char **)member(to, e) = to->texts[i];
+    }
+    to->request.sigmas = NULL;
+    if (from->request.sigma_count > 0) {
+        to->sigmas = vx_alloc_array(VX_MAX_SIGMAS, sizeof *to->sigmas);
+        VX_NEED_MEMORY(to->sigmas, "a request");
+        memcpy(to->sigmas, from->sigmas, (size_t)from->request.sigma_count * sizeof *to->sigmas);
+        to->request.sigmas = to->sigmas;
+    }
+    return vx_ok();
+}
+
+const vx_request *vx_request_builder_request(const vx_request_builder *b) { return &b->request; }
+const vx_media_params *vx_request_builder_media(const vx_request_builder *b) { return &b->media; }
+const vx_delivery *vx_request_builder_delivery(const vx_request_builder *b) { return &b->delivery; }

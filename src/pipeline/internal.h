@@ -1,0 +1,158 @@
+// What the files of this room share. The public handles are these structs.
+#ifndef VX_PIPELINE_INTERNAL_H
+#define VX_PIPELINE_INTERNAL_H
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "denoiser/denoiser.h"
+#include "device/arena.h"
+#include "media/media.h"
+#include "sampling/noise.h"
+#include "sampling/sampler.h"
+#include "text/language.h"
+#include "text/presentation.h"
+#include "vae/audio_decoder.h"
+#include "vae/video_decoder.h"
+#include "vortex/vortex.h"
+#include "weights/model_map.h"
+
+enum { VX_SOUND_CHANNELS = 2, VX_NATIVE_FPS = 24, VX_MAX_NOTES = 16 };
+
+// Warnings of a request, in the order they arose. Texts are owned.
+typedef struct vx_notes {
+    char *text[VX_MAX_NOTES];
+    int count;
+} vx_notes;
+void vx_note(vx_notes *notes, const char *format, ...) VX_PRINTF(2, 3);
+void vx_notes_free(vx_notes *notes);
+
+struct vx_context {
+    vx_device *device;
+    vx_device *plan; // plans for `device`
+    int threads;
+};
+
+// The result of the last text stage: a prompt is encoded once for any number of clips.
+typedef struct vx_prompt_cache {
+    char *prompt;
+    vx_dtype act;
+    vx_presentation presentation;
+    void *embeds; // [rows, text_dim] act
+    size_t embed_bytes;
+} vx_prompt_cache;
+
+struct vx_model {
+    vx_context *context;
+    vx_model_map map;
+    vx_component *component[VX_COMPONENT_KINDS];
+    vx_tokenizer *tokenizer;
+    vx_language *language;
+    vx_denoiser *denoiser;
+    vx_video_decoder *video;
+    vx_audio_decoder *audio;
+    vx_prompt_cache cache;
+    double load_s; // spent opening, so far
+};
+
+// A request with every default filled in and every rule checked; what cannot be known without the model comes from it.
+typedef struct vx_resolved {
+    char *prompt; // owned; NULL when embeddings are given
+    char *embeds_path;
+    int width, height;
+    int64_t frames;
+    vx_sampler sampler;
+    vx_schedule schedule;
+    bool official; // the official step on two lists
+    vx_sigmas sigmas;
+    int evaluations;
+    float shift, audio_shift;
+    bool seed_drawn; // nobody chose it
+    uint64_t seed;
+    vx_noise noise;
+    vx_dtype act;
+    bool record, latents_only;
+    uint64_t memory_limit;
+} vx_resolved;
+// Takes the checkpoint's shifts where the request has none. Draws a seed from the system if none is set.
+vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes);
+void vx_resolved_free(vx_resolved *resolved);
+const char *vx_sampler_name(vx_sampler s);
+const char *vx_schedule_name(vx_schedule s);
+const char *vx_noise_name(vx_noise n);
+
+// ---- the model's parts, opened and bound when first needed; headers only ------------------------------------------------
+vx_status vx_model_text(vx_model *model);    // tokenizer and language model
+vx_status vx_model_denoiser(vx_model *model);
+vx_status vx_model_vaes(vx_model *model, bool video, bool audio);
+vx_status vx_model_tokenizer(vx_model *model);
+// VX_ERR_FILE_CHANGED if a file of the model was hurt while mapped.
+vx_status vx_model_check(const vx_model *model);
+
+// ---- jobs ------------------------------------------------------------------------------------------------------------------
+// What --dump-tensors writes: recorded as it passes, on the host.
+typedef struct vx_record {
+    int evaluations;
+    float **video, **audio; // velocities per evaluation
+    float **timestep;       // distinct, per evaluation
+    int *timesteps;
+    float *first_video, *first_audio;
+    float *embeds;          // widened to f32
+} vx_record;
+
+typedef struct vx_timings { double plan, load, text, denoise, decode_video, decode_audio, mux, total; } vx_timings;
+
+struct vx_job {
+    vx_model *model;
+    vx_job_callbacks callbacks;
+    vx_resolved request;
+    vx_notes notes;
+    vx_plan plan;
+    vx_presentation presentation; // ids are NULL when embeddings came from a file
+    vx_layout layout;
+    bool has_layout;
+    void *embeds;                 // from a file: [rows, text_dim] act, host
+    int64_t text_rows;
+    float *video, *audio;         // latents, host, f32
+    int64_t video_shape[4], audio_shape[3];
+    bool have_video, have_audio, denormalised;
+    char *file_request;           // of a latents file: the request that made it, JSON
+    vx_record *record;
+    vx_timings timings;
+    double *step_s;
+    int steps_done;
+    const char *video_encoder;    // what wrote the MP4
+    char *media_json;             // how it was packed
+    char *output;
+    volatile int cancelled;
+    double stage_began;
+};
+
+// Resolves the request and fills in everything up to the plan; the job has its model. For planning alone, too.
+vx_status vx_job_prepare(vx_job *job, const vx_request *request);
+vx_status vx_job_plan(vx_job *job); // fills job->plan
+void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, int64_t steps);
+uint64_t vx_memory_available(void);
+
+// Bytes that planning found for one stage, kept so that the run takes the same.
+typedef struct vx_stage_need { size_t arena, scratch; } vx_stage_need;
+vx_status vx_need_text(vx_model *model, int64_t rows, vx_dtype act, vx_stage_need *need, vx_plan_counts *counts);
+vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
+vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
+vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
+
+// The denoising stage as one function of its device: on the plan device it counts, on the real one it computes.
+typedef struct vx_denoise_io { const void *embeds; const float *video_noise, *audio_noise; float *video, *audio; } vx_denoise_io;
+vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const vx_denoise_io *io, int evaluations);
+
+// ---- files and reports -----------------------------------------------------------------------------------------------------
+vx_status vx_latents_load(vx_job *job, const char *path);
+vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
+vx_record *vx_record_create(const vx_job *job);
+void vx_record_free(vx_record *record);
+json_t *vx_result_object(const vx_job *job);  // new reference
+json_t *vx_request_object(const vx_job *job); // what a latents file and an MP4 carry
+vx_status vx_json_text(json_t *object, char **text); // steals the reference
+
+#endif

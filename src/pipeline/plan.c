@@ -1,0 +1,163 @@
+// What a job will need, found by running the very code of its stages on the plan device: no formula here can drift from
+// what the stages do.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "pipeline/internal.h"
+
+vx_status vx_need_text(vx_model *model, int64_t rows, vx_dtype act, vx_stage_need *need, vx_plan_counts *counts)
+{
+    vx_device *dev = model->context->plan;
+    vx_arena *arena = NULL;
+    vx_device_plan_reset(dev);
+    VX_TRY(vx_arena_create(dev, &arena, 0));
+    vx_tensor out = vx_arena_tensor(arena, act, rows, vx_language_config_of(model->language)->hidden);
+    vx_status s = vx_language_encode(model->language, dev, arena, out, &(vx_language_run){ .rows = rows });
+    *counts = vx_device_plan_counts(dev);
+    *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
+    vx_arena_destroy(&arena);
+    return s;
+}
+
+vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation)
+{
+    vx_device *dev = job->model->context->plan;
+    vx_arena *arena = NULL;
+    vx_status s = vx_ok();
+    for (int evaluations = 0; evaluations < 2 && !s.code; evaluations++) { // without a step, then with one: the difference is a step
+        vx_device_plan_reset(dev);
+        VX_TRY(vx_arena_create(dev, &arena, 0));
+        s = vx_denoise_stage(job, dev, arena, &(vx_denoise_io){ 0 }, evaluations);
+        *(evaluations ? evaluation : prepare) = vx_device_plan_counts(dev);
+        *need = (vx_stage_need){ vx_arena_high(arena), vx_device_plan_counts(dev).scratch };
+        vx_arena_destroy(&arena);
+    }
+    evaluation->flop -= prepare->flop;
+    evaluation->bytes -= prepare->bytes;
+    evaluation->weight_bytes -= prepare->weight_bytes;
+    evaluation->calls -= prepare->calls;
+    return s;
+}
+
+vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts)
+{
+    vx_device *dev = model->context->plan;
+    const vx_audio_decoder_config *config = vx_audio_decoder_config_of(model->audio);
+    vx_arena *arena = NULL;
+    vx_device_plan_reset(dev);
+    VX_TRY(vx_arena_create(dev, &arena, 0));
+    vx_tensor latent = vx_arena_tensor(arena, VX_F32, VX_SOUND_CHANNELS, config->latent_channels, frames);
+    vx_tensor wave = vx_arena_tensor(arena, VX_F32, VX_SOUND_CHANNELS, frames * config->hop);
+    vx_status s = vx_audio_decoder_run(model->audio, dev, arena, wave, latent, false);
+    *counts = vx_device_plan_counts(dev);
+    *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
+    vx_arena_destroy(&arena);
+    return s;
+}
+
+vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts)
+{
+    vx_device *dev = model->context->plan;
+    vx_arena *arena = NULL;
+    vx_device_plan_reset(dev);
+    VX_TRY(vx_arena_create(dev, &arena, 0));
+    vx_tensor latent = vx_arena_take(arena, VX_F32, 4, shape);
+    vx_status s = vx_video_decoder_run(model->video, dev, arena, &(vx_video_decode){ .latent = latent });
+    *counts = vx_device_plan_counts(dev);
+    *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
+    vx_arena_destroy(&arena);
+    return s;
+}
+
+// MemAvailable, and the limit of the control group if that is lower.
+uint64_t vx_memory_available(void)
+{
+    uint64_t available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    char *text = NULL;
+    size_t size;
+    if (!vx_file_read(&text, &size, "/proc/meminfo", 1 << 16, VX_ERR_INTERNAL).code) {
+        const char *line = strstr(text, "MemAvailable:");
+        unsigned long long kib;
+        if (line && sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = kib * 1024;
+        vx_free(text);
+    }
+    unsigned long long limit = 0, used = 0;
+    if (!vx_file_read(&text, &size, "/sys/fs/cgroup/memory.max", 64, VX_ERR_INTERNAL).code) {
+        if (sscanf(text, "%llu", &limit) != 1) limit = 0;
+        vx_free(text);
+    }
+    if (limit && !vx_file_read(&text, &size, "/sys/fs/cgroup/memory.current", 64, VX_ERR_INTERNAL).code) {
+        if (sscanf(text, "%llu", &used) == 1 && used < limit && limit - used < available) available = limit - used;
+        vx_free(text);
+    }
+    return available;
+}
+
+static void set_stage(vx_stage_plan *stage, const char *name, const vx_plan_counts *counts, uint64_t bytes)
+{
+    *stage = (vx_stage_plan){ name, counts->flop, (uint64_t)counts->weight_bytes, bytes };
+}
+
+static vx_status check_memory(const vx_plan *p, uint64_t limit)
+{
+    if (p->host_bytes <= p->available_bytes) return vx_ok();
+    int worst = 0;
+    for (int i = 1; i < VX_PLAN_STAGES; i++)
+        if (p->stage[i].host_bytes > p->stage[worst].host_bytes) worst = i;
+    char need[24], have[24];
+    return vx_remedy(vx_fail(VX_ERR_MEMORY_PLAN, "stage %s needs %s of memory (%llu bytes) and %s %s (%llu bytes)", p->stage[worst].name, vx_bytes_text(need, p->host_bytes), (unsigned long long)p->host_bytes,
+                             limit ? "the limit is" : "free are", vx_bytes_text(have, p->available_bytes), (unsigned long long)p->available_bytes),
+                     "ask for a smaller --size or fewer --frames, or free memory");
+}
+
+vx_status vx_job_plan(vx_job *job)
+{
+    vx_model *m = job->model;
+    vx_plan *p = &job->plan;
+    const vx_resolved *r = &job->request;
+    *p = (vx_plan){ VX_INIT(vx_plan), .width = (int)job->video_shape[3] * 16, .height = (int)job->video_shape[2] * 16, .latent_frames = job->video_shape[1], .audio_frames = job->audio_shape[2] };
+    uint64_t held = ((uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)) + (uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape))) * sizeof(float);
+    vx_stage_need need;
+    vx_plan_counts counts, step;
+    if (job->has_layout) {
+        const vx_layout *l = &job->layout;
+        p->num_frames = r->frames;
+        p->evaluations = r->evaluations;
+        p->sigma_points = r->sigmas.count;
+        p->text_rows = l->text_rows, p->condition_rows = l->condition_rows, p->audio_rows = l->audio_rows, p->video_rows = l->video_rows, p->rows = l->rows;
+        uint64_t embeds = (uint64_t)job->text_rows * (uint64_t)vx_denoiser_config_of(m->denoiser)->text_dim * (uint64_t)vx_dtype_bits(r->act) / 8;
+        uint64_t layout = (uint64_t)l->rows * (sizeof *l->tag + 3 * sizeof *l->position + sizeof *l->clock);
+        if (m->language && !job->embeds) {
+            VX_TRY_IN(vx_need_text(m, job->text_rows, r->act, &need, &counts), "plan of text");
+            set_stage(&p->stage[0], "text", &counts, need.arena + need.scratch + embeds + layout);
+        }
+        held += embeds + layout;
+        VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
+        counts.flop += step.flop * r->evaluations;
+        set_stage(&p->stage[1], "denoise", &counts, need.arena + need.scratch + 2 * held); // the noise is drawn on the host beside the latents
+    }
+    p->stage[0].name = "text", p->stage[1].name = "denoise", p->stage[2].name = "decode_audio", p->stage[3].name = "decode_video";
+    if (!r->latents_only && m->audio && job->audio_shape[2]) {
+        VX_TRY_IN(vx_need_audio(m, job->audio_shape[2], &need, &counts), "plan of decode_audio");
+        uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS * sizeof(float);
+        set_stage(&p->stage[2], "decode_audio", &counts, need.arena + need.scratch + held + wave);
+        held += wave;
+    }
+    if (!r->latents_only && m->video && job->video_shape[1]) {
+        if (!p->num_frames) p->num_frames = vx_decoded_frames(job->video_shape[1]);
+        VX_TRY_IN(vx_need_video(m, job->video_shape, &need, &counts), "plan of decode_video");
+        uint64_t frames = (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
+        uint64_t movie = vx_movie_memory(&(vx_movie_params){ .width = p->width, .height = p->height, .frames = p->num_frames, .pixel_format = "yuv420p" });
+        set_stage(&p->stage[3], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
+    }
+    p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
+    for (int i = 0; i < VX_PLAN_STAGES; i++) {
+        p->flop += p->stage[i].flop;
+        if (p->stage[i].host_bytes > p->host_bytes) p->host_bytes = p->stage[i].host_bytes;
+    }
+    p->available_bytes = r->memory_limit ? r->memory_limit : vx_memory_available();
+    return check_memory(p, r->memory_limit);
+}

@@ -1,0 +1,171 @@
+// Reports: the result object of --json, the request that latents and movies carry, and the plan as JSON.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/sha256.h"
+#include "pipeline/internal.h"
+
+vx_status vx_json_text(json_t *object, char **text)
+{
+    char *dumped = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    *text = dumped ? vx_strdup(dumped) : NULL;
+    free(dumped); // Jansson's own
+    return *text ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a report");
+}
+
+static const char *variant_name(vx_variant v) { return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown"; }
+
+static json_t *model_object(const vx_model *m)
+{
+    return json_pack("{s:s, s:s, s:s}", "path", m->map.root, "variant", variant_name(m->map.variant), "layout", m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official");
+}
+
+static json_t *notes_array(const vx_notes *notes)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < notes->count; i++) json_array_append_new(a, json_string(notes->text[i]));
+    return a;
+}
+
+// What decides the clip, in the names of the command line; the same members in every report.
+static void set_request(json_t *o, const vx_job *job)
+{
+    const vx_resolved *r = &job->request;
+    const vx_plan *p = &job->plan;
+    json_object_set_new(o, "task", json_string("t2va"));
+    if (r->prompt && *r->prompt) json_object_set_new(o, "prompt", json_string(r->prompt));
+    json_object_set_new(o, "seed", json_integer((json_int_t)r->seed));
+    json_object_set_new(o, "noise", json_string(vx_noise_name(r->noise)));
+    json_object_set_new(o, "width", json_integer(p->width));
+    json_object_set_new(o, "height", json_integer(p->height));
+    json_object_set_new(o, "frames", json_integer(p->num_frames));
+    json_object_set_new(o, "fps", json_real(VX_NATIVE_FPS));
+    json_object_set_new(o, "seconds", json_real((double)p->num_frames / VX_NATIVE_FPS));
+    json_object_set_new(o, "evaluations", json_integer(p->evaluations));
+    json_object_set_new(o, "sigma_points", json_integer(p->sigma_points));
+    json_object_set_new(o, "sampler", json_string(vx_sampler_name(r->sampler)));
+    json_object_set_new(o, "schedule", json_string(vx_schedule_name(r->schedule)));
+    json_object_set_new(o, "shift", json_real((double)r->shift));
+    json_object_set_new(o, "audio_shift", json_real((double)r->audio_shift));
+    json_object_set_new(o, "rows", json_pack("{s:I, s:I, s:I, s:I, s:I}", "text", (json_int_t)p->text_rows, "audio", (json_int_t)p->audio_rows, "video", (json_int_t)p->video_rows, "condition", (json_int_t)p->condition_rows, "total", (json_int_t)p->rows));
+    json_object_set_new(o, "precision", json_string(r->act == VX_F32 ? "float32" : "exact"));
+    json_object_set_new(o, "approximations", json_array());
+}
+
+json_t *vx_request_object(const vx_job *job)
+{
+    json_t *o = NULL;
+    if (job->file_request && (o = json_loads(job->file_request, 0, NULL)) && json_is_object(o)) return o;
+    json_decref(o);
+    o = json_object();
+    if (job->has_layout) set_request(o, job);
+    json_object_set_new(o, "vortex_version", json_string(vx_version()));
+    json_t *model = model_object(job->model);
+    json_object_del(model, "path"); // a finished clip does not tell where its maker keeps things
+    json_object_set_new(o, "model", model);
+    return o;
+}
+
+static json_t *hash(const float *values, size_t count)
+{
+    if (!values) return json_null();
+    vx_sha256 s;
+    char hex[65];
+    vx_sha256_init(&s);
+    vx_sha256_put(&s, values, count * sizeof *values);
+    vx_sha256_hex(&s, hex);
+    return json_string(hex);
+}
+
+json_t *vx_result_object(const vx_job *job)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "output", job->output ? json_string(job->output) : json_null());
+    if (job->has_layout) set_request(o, job);
+    else {
+        json_t *from = vx_request_object(job);
+        json_object_update_missing(o, from);
+        json_decref(from);
+    }
+    json_object_set_new(o, "device", json_string(vx_device_name(job->model->context->device)));
+    json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->context->device)));
+    json_object_set_new(o, "threads", json_integer(job->model->context->threads));
+    const vx_timings *t = &job->timings;
+    double total = t->plan + t->text + t->denoise + t->decode_video + t->decode_audio + t->mux;
+    json_object_set_new(o, "timings_s", json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "plan", t->plan, "load", job->model->load_s, "text", t->text, "encode", 0.0, "denoise", t->denoise, "decode_video", t->decode_video,
+                                                  "decode_audio", t->decode_audio, "mux", t->mux, "total", total));
+    json_t *steps = json_array();
+    for (int i = 0; i < job->steps_done; i++) json_array_append_new(steps, json_real(job->step_s[i]));
+    json_object_set_new(o, "step_s", steps);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    json_object_set_new(o, "peak_bytes", json_pack("{s:I, s:n}", "host", (json_int_t)usage.ru_maxrss * 1024, "device"));
+    const int64_t *v = job->video_shape, *a = job->audio_shape;
+    json_object_set_new(o, "latents_sha256", json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio", hash(job->audio, (size_t)(a[0] * a[1] * a[2]))));
+    json_object_set_new(o, "model", model_object(job->model));
+    if (job->media_json) json_object_set_new(o, "media", json_loads(job->media_json, 0, NULL));
+    json_object_set_new(o, "warnings", notes_array(&job->notes));
+    return o;
+}
+
+vx_status vx_job_result(const vx_job *job, char **json) { return vx_json_text(vx_result_object(job), json); }
+
+// ---- plan --------------------------------------------------------------------------------------------------------------------
+// The public plan functions make a job and throw it away: what they say is what the job would do.
+static vx_status planned(vx_model *model, const vx_request *request, vx_job *job)
+{
+    job->model = model;
+    return vx_job_prepare(job, request);
+}
+
+vx_status vx_plan_request(vx_model *model, const vx_request *request, vx_plan *out)
+{
+    vx_job *job = vx_alloc_array(1, sizeof *job);
+    VX_NEED_MEMORY(job, "a plan");
+    vx_status s = planned(model, request, job);
+    if (!s.code || s.code == VX_ERR_MEMORY_PLAN) {
+        size_t size = out->struct_size && out->struct_size <= sizeof job->plan ? out->struct_size : sizeof job->plan;
+        memcpy(out, &job->plan, size);
+        out->struct_size = size;
+    }
+    vx_job_destroy(&job);
+    return s;
+}
+
+static json_t *files_array(const vx_model *m)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < VX_COMPONENT_KINDS; i++)
+        if (m->component[i]) json_array_append_new(a, json_pack("{s:s, s:I}", "path", vx_component_path(m->component[i]), "bytes", (json_int_t)vx_component_bytes(m->component[i])));
+    if (m->tokenizer) json_array_append_new(a, json_pack("{s:s}", "path", m->map.tokenizer));
+    return a;
+}
+
+vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
+{
+    vx_job *job = vx_alloc_array(1, sizeof *job);
+    VX_NEED_MEMORY(job, "a plan");
+    vx_status s = planned(model, request, job);
+    if (!s.code) {
+        json_t *o = json_object(), *stages = json_array();
+        set_request(o, job);
+        if (job->request.seed_drawn) json_object_set_new(o, "seed", json_null());
+        for (int i = 0; i < VX_PLAN_STAGES; i++) {
+            const vx_stage_plan *st = &job->plan.stage[i];
+            json_array_append_new(stages, json_pack("{s:s, s:f, s:I, s:I}", "name", st->name, "flop", st->flop, "weight_bytes", (json_int_t)st->weight_bytes, "host_bytes", (json_int_t)st->host_bytes));
+        }
+        json_object_set_new(o, "stages", stages);
+        json_object_set_new(o, "flop", json_real(job->plan.flop));
+        json_object_set_new(o, "host_bytes", json_integer((json_int_t)job->plan.host_bytes));
+        json_object_set_new(o, "available_bytes", json_integer((json_int_t)job->plan.available_bytes));
+        json_object_set_new(o, "device", json_string(vx_device_name(model->context->device)));
+        json_object_set_new(o, "model", model_object(model));
+        json_object_set_new(o, "files", files_array(model));
+        json_object_set_new(o, "warnings", notes_array(&job->notes));
+        s = vx_json_text(o, json);
+    }
+    vx_job_destroy(&job);
+    return s;
+}
