@@ -1,0 +1,139 @@
+"""The shapes of tests/bench/bench_kernels.c in PyTorch, the same lines.
+
+    bench_kernels_torch.py [--threads N] [--runs N] [--cpu-time] [PART OF A NAME]
+    bench_kernels_torch.py --against build/tests/bench_kernels [--rounds N] ...   both in turns, least time of all, ratios
+"""
+import argparse
+import re
+import subprocess
+import sys
+import time
+
+SHAPES = [line for line in """
+linear bf16 2850x1024->3072
+linear bf16 2850x1024->5632
+linear bf16 2850x2816->1024
+linear bf16 2850x1024->1024
+linear bf16 77x1024->3072
+linear bf16 2x384->18432
+linear bf16 1x4096->4096
+linear f32 1797x512->1536
+linear f32 1797x512->4096
+linear f32 1797x2048->512
+linear f32 1797x512->512
+linear f32 12579x2048->6144
+attention bf16 2850 8x128
+attention f32 1797 32x64
+attention f32 1797 8x64
+conv 2048->1024 k7 207
+convT 1024->512 k9 u5 207
+conv 512->512 k3 1035
+conv 512->512 k11 1035 d5
+convT 512->256 k9 u5 1035
+conv 256->256 k7 5175 d3
+conv 128->128 k7 10350 d3
+conv 64->64 k7 20700 d3
+convT 64->32 k4 u2 20700
+conv 32->32 k7 41400 d3
+conv 16->16 k11 82800 d5
+convT 16->8 k4 u2 82800
+conv 8->8 k3 165600
+conv 8->8 k11 165600 d5
+conv 8->1 k7 165600
+snake 512 1035
+snake 64 20700
+snake 8 165600
+""".splitlines() if line]
+
+
+def snake(torch, x, alpha, beta, up, down):
+    """The alias-free activation as the reference writes it."""
+    channels = x.shape[1]
+    pad = torch.nn.functional.pad
+    u = pad(x, (5, 5), mode="replicate")
+    u = 2 * torch.nn.functional.conv_transpose1d(u, up.expand(channels, -1, -1), stride=2, groups=channels)
+    u = u[..., 15:-15]
+    u = u + (1.0 / (beta.exp() + 1e-9)) * torch.sin(u * alpha.exp()).pow(2)
+    return torch.nn.functional.conv1d(pad(u, (5, 6), mode="replicate"), down.expand(channels, -1, -1), stride=2, groups=channels)
+
+
+def prepare(torch, name):
+    """A function that runs the shape once, and its floating-point operations."""
+    words = name.split()
+    n = [int(v) for v in re.findall(r"\d+", " ".join(words[2:] if words[0] in ("linear", "attention") else words[1:]))]
+    dtype = torch.bfloat16 if "bf16" in words else torch.float32
+    f = torch.nn.functional
+    if words[0] == "linear":
+        x, w = torch.rand(n[0], n[1]).to(dtype), torch.rand(n[2], n[1]).to(dtype)
+        return lambda: f.linear(x, w), 2 * n[0] * n[1] * n[2]
+    if words[0] == "attention":
+        tokens, heads, d = n
+        q, k, v = (torch.rand(1, tokens, heads, d).to(dtype).transpose(1, 2) for _ in range(3))
+        return lambda: f.scaled_dot_product_attention(q, k, v), 4 * tokens * tokens * heads * d
+    if words[0] == "conv":
+        ci, co, kernel, length = n[:4]
+        dilation = n[4] if len(n) > 4 else 1
+        x, w, b = torch.rand(1, ci, length), torch.rand(co, ci, kernel), torch.rand(co)
+        return lambda: f.conv1d(x, w, b, 1, (kernel - 1) * dilation // 2, dilation), 2 * ci * co * kernel * length
+    if words[0] == "convT":
+        ci, co, kernel, stride, length = n
+        x, w, b = torch.rand(1, ci, length), torch.rand(ci, co, kernel), torch.rand(co)
+        return lambda: f.conv_transpose1d(x, w, b, stride, (kernel - stride) // 2), 2 * ci * co * kernel * length
+    channels, length = n
+    x, alpha, beta = torch.rand(1, channels, length), torch.rand(1, channels, 1), torch.rand(1, channels, 1)
+    up, down = torch.rand(1, 1, 12), torch.rand(1, 1, 12)
+    return lambda: snake(torch, x, alpha, beta, up, down), 2 * channels * length * 24
+
+
+def measure(options):
+    import torch
+    torch.set_num_threads(options.threads)
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    with torch.inference_mode():
+        for name in SHAPES:
+            if options.only not in name:
+                continue
+            run, flop = prepare(torch, name)
+            run()
+            best = float("inf")
+            for _ in range(options.runs):
+                start = clock()
+                run()
+                best = min(best, clock() - start)
+            print(f"{name:30} {best * 1e3:9.3f} ms {flop / best * 1e-9:8.1f} GFLOP/s", flush=True)
+
+
+def compare(options):
+    """Both programs shape by shape in turns: a shared machine's noise hits both."""
+    common = ["--threads", str(options.threads), "--runs", str(options.runs)]
+    common += ["--cpu-time"] if options.cpu_time else []
+    ours = [options.against, *common]
+    theirs = [sys.executable, __file__, *common]
+    best = [{}, {}]
+    for _ in range(options.rounds):
+        for side, command in enumerate((ours, theirs)):
+            text = subprocess.run([*command, options.only], check=True, capture_output=True, text=True).stdout
+            for line in text.splitlines():
+                name, figures = line[:30].strip(), line[30:].split()
+                ms, rate = float(figures[0]), float(figures[2])
+                if name not in best[side] or ms < best[side][name][0]:
+                    best[side][name] = (ms, rate)
+    print(f"{'shape':30} {'ours ms':>9} {'GFLOP/s':>8} {'torch ms':>9} {'GFLOP/s':>8} {'ratio':>6}")
+    for name, (ms, rate) in best[0].items():
+        other, other_rate = best[1][name]
+        print(f"{name:30} {ms:9.3f} {rate:8.1f} {other:9.3f} {other_rate:8.1f} {ms / other:6.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of the clock's")
+    parser.add_argument("--against", help="the bench_kernels program")
+    parser.add_argument("only", nargs="?", default="")
+    options = parser.parse_args()
+    (compare if options.against else measure)(options)
+
+
+main()
