@@ -165,6 +165,13 @@ static void every_width_gives_the_same_bits(void **state)
     }
 }
 
+// One bf16 in 65,536 tells two f32 apart that differ in the last place: it takes many rows to see the order of a sum.
+static void sums_of_bf16_have_one_order(void **state)
+{
+    (void)state;
+    check_shape(VX_BF16, 700, 1024 + 264);
+}
+
 static void every_height_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -271,9 +278,9 @@ static void a_row_of_nan_stays_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_width_gives_the_same_bits), cmocka_unit_test(every_height_gives_the_same_bits),
-        cmocka_unit_test(heads_give_the_same_bits),        cmocka_unit_test(every_conversion_gives_the_same_bits),
-        cmocka_unit_test(a_row_of_nan_stays_alone),
+        cmocka_unit_test(sums_of_bf16_have_one_order),          cmocka_unit_test(every_width_gives_the_same_bits),
+        cmocka_unit_test(every_height_gives_the_same_bits),     cmocka_unit_test(heads_give_the_same_bits),
+        cmocka_unit_test(every_conversion_gives_the_same_bits), cmocka_unit_test(a_row_of_nan_stays_alone),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,0 +1,200 @@
+// Row operators by hand: the fused one is its parts, zeros and ones give what paper gives, edges stay edges.
+#include "rig.h"
+
+static vx_device *dev;
+static const vx_tensor none;
+
+static int open_all(void **state)
+{
+    (void)state;
+    dev = rig_cpu(NULL, 2);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    vx_device_destroy(&dev);
+    return 0;
+}
+
+static float number(vx_tensor t, int64_t i)
+{
+    return t.dtype == VX_F32 ? vx_f32_of(t)[i] : vx_bf16_to_f32(((uint16_t *)t.data)[i]);
+}
+
+static float rounded(vx_dtype act, float v)
+{
+    return act == VX_BF16 ? vx_round_bf16(v) : v;
+}
+
+static void norm_and_modulation_are_the_parts_in_turn(void **state)
+{
+    (void)state;
+    static const struct {
+        vx_dtype act;
+        int64_t rows, n;
+    } cases[] = { { VX_BF16, 1, 8 }, { VX_BF16, 33, 1024 }, { VX_BF16, 100, 77 }, { VX_F32, 31, 192 }, { VX_BF16, 0, 8 } };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const vx_dtype act = cases[c].act;
+        const int64_t rows = cases[c].rows, n = cases[c].n;
+        // The table as the network has it: six vectors a row, of which these are two.
+        vx_tensor x = rig_tensor(act, rows, n), w = rig_tensor(VX_BF16, n), table = rig_tensor(act, 7, 6, n);
+        vx_tensor row = rig_tensor(VX_I32, rows), normed = rig_like(x), out = rig_like(x);
+        rig_fill(x, 1, 3);
+        rig_fill(w, 2, 2);
+        rig_fill(table, 3, 1);
+        for (int64_t r = 0; r < rows; r++) ((int32_t *)row.data)[r] = (int32_t)(r * 3 % 7);
+        const vx_tensor shift = vx_tensor_merge(vx_tensor_slice(table, 1, 3, 4), 1);
+        const vx_tensor scale = vx_tensor_merge(vx_tensor_slice(table, 1, 4, 5), 1);
+        assert_ok(vx_rms_norm(dev, normed, x, w, 1e-5f, VX_NORM_ROUND_ONCE));
+        assert_ok(vx_rms_norm_modulate(dev, out, x, w, shift, scale, row, 1e-5f));
+        for (int64_t i = 0; i < rows * n; i++) {
+            const int64_t at = i / n * 3 % 7 * 6 * n + i % n;
+            const float one_plus = rounded(act, 1.0f + number(table, at + 4 * n));
+            const float product = rounded(act, number(normed, i) * one_plus);
+            const float want = rounded(act, product + number(table, at + 3 * n));
+            assert_int_equal(vx_f32_bits(number(out, i)), vx_f32_bits(want));
+        }
+        rig_free(&x);
+        rig_free(&w);
+        rig_free(&table);
+        rig_free(&row);
+        rig_free(&normed);
+        rig_free(&out);
+    }
+}
+
+// 3 and 4 have the mean square 12.5; with eps 3.5 the root is 4 and the results are exact.
+static void rms_norm_by_hand(void **state)
+{
+    (void)state;
+    float x[] = { 3, 4 }, w[] = { 2, -1 }, out[2];
+    assert_ok(vx_rms_norm(dev, vx_tensor_of(out, VX_F32, 1, 2), vx_tensor_of(x, VX_F32, 1, 2), vx_tensor_of(w, VX_F32, 2), 3.5f,
+                          VX_NORM_ROUND_ONCE));
+    assert_true(out[0] == 1.5f && out[1] == -1.0f);
+}
+
+// Twice rounding shows where x/rms needs more than 8 bits: 1.00390625 rounds to 1 before the weight of 3.
+static void rounding_twice_rounds_before_the_weight(void **state)
+{
+    (void)state;
+    float f[] = { 1.0f, 1.0f };
+    uint16_t x[2], out[2], w[2] = { vx_f32_to_bf16(3.0f), vx_f32_to_bf16(3.0f) };
+    for (int i = 0; i < 2; i++) x[i] = vx_f32_to_bf16(f[i]);
+    const float eps = 1.0f / (1.00390625f * 1.00390625f) - 1.0f; // inv = 1.00390625, a tie in bf16 that goes to 1
+    const vx_tensor ox = vx_tensor_of(out, VX_BF16, 1, 2), ix = vx_tensor_of(x, VX_BF16, 1, 2), iw = vx_tensor_of(w, VX_BF16, 2);
+    assert_ok(vx_rms_norm(dev, ox, ix, iw, eps, VX_NORM_ROUND_TWICE));
+    assert_true(vx_bf16_to_f32(out[0]) == 3.0f);
+    assert_ok(vx_rms_norm(dev, ox, ix, iw, eps, VX_NORM_ROUND_ONCE));
+    assert_true(vx_bf16_to_f32(out[0]) == 3.015625f); // 3.01171875 lies between 3 and 3.015625, nearer to the latter
+}
+
+// Mean 2, variance 4 of (0, 4): the results are -1 and 1 exactly with eps 0.
+static void layer_norm_by_hand(void **state)
+{
+    (void)state;
+    float x[] = { 0, 4 }, w[] = { 2, 3 }, b[] = { 0.5f, -1 }, out[2];
+    assert_ok(vx_layer_norm(dev, vx_tensor_of(out, VX_F32, 1, 2), vx_tensor_of(x, VX_F32, 1, 2), vx_tensor_of(w, VX_F32, 2),
+                            vx_tensor_of(b, VX_F32, 2), 0));
+    assert_true(out[0] == -1.5f && out[1] == 2.0f);
+}
+
+static void a_row_of_zeros_stays_zero(void **state)
+{
+    (void)state;
+    vx_tensor x = rig_tensor(VX_BF16, 2, 100), out = rig_like(x);
+    memset(out.data, 0x7f, vx_tensor_bytes(out));
+    assert_ok(vx_rms_norm(dev, out, x, none, 1e-5f, VX_NORM_ROUND_ONCE));
+    rig_same_bits("rms", out, x);
+    assert_ok(vx_layer_norm(dev, out, x, none, none, 1e-5f));
+    rig_same_bits("layer", out, x);
+    rig_free(&x);
+    rig_free(&out);
+}
+
+// The canonical order: elements 8v to 8v+7 meet in accumulator v mod 32. 2^24 swallows a 1 that is added to it alone, so
+// the sum tells who met whom: squares of 2^12 in vector 0 and of 1 in vector 32 share an accumulator, vector 1 does not.
+static void sums_of_squares_go_to_32_accumulators(void **state)
+{
+    (void)state;
+    enum { N = 33 * 8 };
+    static const struct {
+        int where;
+        float sum;
+    } cases[] = { { 32 * 8, 0x1p24f }, { 1 * 8, 0x1p24f + 2 } };
+    for (int c = 0; c < 2; c++) {
+        float x[N] = { 0 }, out[N];
+        x[0] = 0x1p12f;
+        x[cases[c].where] = 1;
+        x[cases[c].where + 1] = 1; // two: 2^24 + 2 is an f32
+        assert_ok(vx_rms_norm(dev, vx_tensor_of(out, VX_F32, 1, N), vx_tensor_of(x, VX_F32, 1, N), none, 0, VX_NORM_ROUND_ONCE));
+        const float inv = 1.0f / sqrtf(cases[c].sum / N);
+        assert_int_equal(vx_f32_bits(out[0]), vx_f32_bits(0x1p12f * inv));
+        assert_true(out[cases[c].where] == inv);
+    }
+}
+
+static void silu_at_its_edges(void **state)
+{
+    (void)state;
+    static const struct {
+        float x, y;
+    } cases[] = { { 0.0f, 0.0f }, { -0.0f, -0.0f }, { 200.0f, 200.0f }, { -200.0f, -0.0f }, { INFINITY, INFINITY } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float x = cases[i].x, y = 1;
+        assert_ok(vx_silu(dev, vx_tensor_of(&y, VX_F32, 1, 1), vx_tensor_of(&x, VX_F32, 1, 1)));
+        assert_int_equal(vx_f32_bits(y), vx_f32_bits(cases[i].y));
+    }
+}
+
+// A quarter turn swaps the halves of the rotated channels; what lies behind them stays.
+static void a_quarter_turn_swaps_the_halves(void **state)
+{
+    (void)state;
+    float x[] = { 1, 2, 3, 4, 5, 6 }, cos[] = { 0, 0 }, sin[] = { 1, 1 };
+    static const float want[] = { -3, -4, 1, 2, 5, 6 };
+    const vx_qk_norm_rope_params p = { .skip_norm = true,
+                                       .cos = vx_tensor_of(cos, VX_F32, 1, 2),
+                                       .sin = vx_tensor_of(sin, VX_F32, 1, 2) };
+    assert_ok(vx_qk_norm_rope(dev, vx_tensor_of(x, VX_F32, 1, 1, 6), none, &p));
+    for (int i = 0; i < 6; i++) assert_true(x[i] == want[i]);
+}
+
+static void no_rows_are_no_work(void **state)
+{
+    (void)state;
+    vx_tensor x = rig_tensor(VX_BF16, 0, 8), u = rig_tensor(VX_BF16, 0, 16), table = rig_tensor(VX_BF16, 1, 8);
+    vx_tensor row = rig_tensor(VX_I32, 0), q = rig_tensor(VX_BF16, 0, 2, 8);
+    assert_ok(vx_rms_norm(dev, x, x, none, 1, VX_NORM_ROUND_ONCE));
+    assert_ok(vx_rms_norm_modulate(dev, x, x, none, table, table, row, 1));
+    assert_ok(vx_layer_norm(dev, x, x, none, none, 1));
+    assert_ok(vx_add(dev, x, x));
+    assert_ok(vx_gate_add(dev, x, x, table, row));
+    assert_ok(vx_swiglu(dev, x, u, true));
+    assert_ok(vx_silu(dev, x, x));
+    assert_ok(vx_copy(dev, x, x));
+    assert_ok(vx_embed(dev, x, table, row));
+    assert_ok(vx_qk_norm_rope(dev, q, q, &(vx_qk_norm_rope_params){ .eps = 1 }));
+    rig_free(&x);
+    rig_free(&u);
+    rig_free(&table);
+    rig_free(&row);
+    rig_free(&q);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm_and_modulation_are_the_parts_in_turn),
+        cmocka_unit_test(rms_norm_by_hand),
+        cmocka_unit_test(rounding_twice_rounds_before_the_weight),
+        cmocka_unit_test(layer_norm_by_hand),
+        cmocka_unit_test(a_row_of_zeros_stays_zero),
+        cmocka_unit_test(sums_of_squares_go_to_32_accumulators),
+        cmocka_unit_test(silu_at_its_edges),
+        cmocka_unit_test(a_quarter_turn_swaps_the_halves),
+        cmocka_unit_test(no_rows_are_no_work),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
