@@ -11,15 +11,8 @@ typedef struct golden_file {
     uint64_t header;
 } golden_file;
 
-// False, with a line, where there is no golden folder.
-static inline bool golden_open(golden_file *f, const char *name)
+static inline void golden_open_path(golden_file *f, const char *path)
 {
-    if (!golden_folder()) {
-        print_message("skipped: VORTEX_GOLDEN_DATA is not set\n");
-        return false;
-    }
-    char path[512];
-    snprintf(path, sizeof path, "%s/expected/%s.safetensors", golden_folder(), name);
     FILE *in = fopen(path, "rb");
     if (!in) fail_msg("cannot open %s", path);
     fseek(in, 0, SEEK_END);
@@ -30,6 +23,18 @@ static inline bool golden_open(golden_file *f, const char *name)
     fclose(in);
     memcpy(&f->header, f->bytes, 8);
     assert_true(f->header + 8 < size);
+}
+
+// False, with a line, where there is no golden folder.
+static inline bool golden_open(golden_file *f, const char *name)
+{
+    if (!golden_folder()) {
+        print_message("skipped: VORTEX_GOLDEN_DATA is not set\n");
+        return false;
+    }
+    char path[512];
+    snprintf(path, sizeof path, "%s/expected/%s.safetensors", golden_folder(), name);
+    golden_open_path(f, path);
     return true;
 }
 
