@@ -310,6 +310,10 @@ static vx_status parse(vx_safetensors *st, const char *text, size_t size, uint64
     st->header_bytes = size;
     if (size > MOST_HEADER)
         return vx_fail(VX_ERR_FILE_LIMIT, "%s: the header is %zu bytes, at most %d", vx_short_path(st->path), size, MOST_HEADER);
+    // Counted before the parser builds them: its tree is many times the text.
+    size_t keys = outer_keys(text, size, NULL);
+    if (keys > MOST_TENSORS + 1)
+        return vx_fail(VX_ERR_FILE_LIMIT, "%s has %zu tensors, at most %d", vx_short_path(st->path), keys, MOST_TENSORS);
     json_t *header;
     vx_status s = vx_json_parse(&header, text, size, MOST_DEPTH, VX_ERR_FILE_FORMAT, vx_short_path(st->path));
     if (s.code == VX_ERR_FILE_FORMAT) return explain(st, text, size, s);
