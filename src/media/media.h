@@ -14,17 +14,17 @@
 // ---- writing -----------------------------------------------------------------------------------------------------------
 typedef struct vx_movie_params {
     int width, height;
-    int fps_num, fps_den;          // time stamps are exact multiples of den/num
-    int64_t frames;                // how many will come; vx_movie_finish refuses another number
-    const char *video_codec;       // "h264"
-    int crf;                       // 0..51
-    const char *pixel_format;      // "yuv420p" | "yuv444p"
-    const char *audio_codec;       // "aac"; NULL = no sound
-    int audio_bitrate;             // bits per second
+    int fps_num, fps_den;     // time stamps are exact multiples of den/num
+    int64_t frames;           // how many will come; vx_movie_finish refuses another number
+    const char *video_codec;  // "h264"
+    int crf;                  // 0..51
+    const char *pixel_format; // "yuv420p" | "yuv444p"
+    const char *audio_codec;  // "aac"; NULL = no sound
+    int audio_bitrate;        // bits per second
     int sample_rate, channels;
-    int64_t samples;               // per channel
-    const char *comment;           // metadata, or NULL
-    int threads;                   // of the video encoder; 0 = its own choice
+    int64_t samples;     // per channel
+    const char *comment; // metadata, or NULL
+    int threads;         // of the video encoder; 0 = its own choice
 } vx_movie_params;
 
 typedef struct vx_movie vx_movie;
@@ -48,14 +48,14 @@ uint64_t vx_movie_memory(const vx_movie_params *params);
 // ---- reading back --------------------------------------------------------------------------------------------------------
 typedef struct vx_movie_facts {
     int width, height, fps_num, fps_den;
-    int64_t frames;                // counted by decoding the stream's packets, not from the header
-    int64_t first_pts_errors;      // frames whose time stamp is not index*den/num
+    int64_t frames;           // counted by decoding the stream's packets, not from the header
+    int64_t first_pts_errors; // frames whose time stamp is not index*den/num
     char video_codec[32], pixel_format[32], color[64], audio_codec[32];
     int sample_rate, channels;
-    int64_t samples;               // presented samples per channel, edit list applied
+    int64_t samples; // presented samples per channel, edit list applied
     double video_s, audio_s;
     bool moov_first;
-    char *comment;                 // NULL if none; vx_free
+    char *comment; // NULL if none; vx_free
 } vx_movie_facts;
 // decode: count by decoding every frame, not only packets. VX_ERR_INPUT_OPEN, VX_ERR_INPUT_FORMAT.
 vx_status vx_movie_inspect(vx_movie_facts *out, const char *path, bool decode);

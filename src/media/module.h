@@ -1,0 +1,30 @@
+// What the media module gives the core: one symbol, a table of functions that mirror media.h. Both sides are built from
+// this header; the numbers in front let the core refuse a module of another build before calling into it.
+#ifndef VX_MEDIA_MODULE_H
+#define VX_MEDIA_MODULE_H
+
+#include "media/media.h"
+
+// Counts changes of anything below, of media.h's structs and of vx_status.
+enum { VX_MEDIA_MODULE_VERSION = 1 };
+#define VX_MEDIA_MODULE_SYMBOL "vortex_media_module"
+#define VX_MEDIA_MODULE_FILE   "libvortex-media.so"
+
+typedef struct vx_media_module {
+    uint32_t version;
+    uint32_t status_bytes, params_bytes, facts_bytes; // sizeof, as the module was compiled
+    vx_status (*movie_create)(vx_movie **out, const char *path, const vx_movie_params *params);
+    void (*movie_destroy)(vx_movie **movie);
+    vx_status (*movie_put_sound)(vx_movie *movie, const float *samples);
+    vx_status (*movie_put_frames)(vx_movie *movie, const uint8_t *rgb, int64_t count);
+    vx_status (*movie_finish)(vx_movie *movie);
+    const char *(*movie_video_encoder)(const vx_movie *movie);
+    const char *(*movie_warning)(const vx_movie *movie);
+    vx_status (*movie_inspect)(vx_movie_facts *out, const char *path, bool decode);
+    vx_status (*versions)(char *text, size_t size);
+} vx_media_module;
+
+// The one symbol. The table lives as long as the module, which is never unloaded.
+typedef const vx_media_module *(*vx_media_module_fn)(void);
+
+#endif
