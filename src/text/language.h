@@ -11,7 +11,9 @@ enum { VX_LANGUAGE_LAYERS = 50 };
 typedef struct vx_language vx_language;
 typedef struct vx_language_config {
     int64_t hidden, heads, kv_heads, head_dim, intermediate, vocabulary, layers_in_file;
-    float rms_eps; double rope_theta; int mrope_section[3];
+    float rms_eps;
+    double rope_theta;
+    int mrope_section[3];
 } vx_language_config;
 
 // Binds the weights (borrowed: the component outlives it). The vision tower's tensors are left alone.
@@ -22,7 +24,14 @@ const vx_language_config *vx_language_config_of(const vx_language *language);
 // out [rows, hidden] act (bf16: the exact arithmetic; f32: every rounding omitted). ids [rows], on the host, in 0..vocabulary-1.
 // positions [3][rows] (t, h, w), on the host; NULL = 0..rows-1 on all three. Scratch comes from the arena and is given back.
 // Works on the plan device. layer_done (may be NULL) is called after each layer.
-typedef struct vx_language_run { const int32_t *ids; const int64_t *positions; int64_t rows; void (*layer_done)(void *user, int layer); void *user; } vx_language_run;
-vx_status vx_language_encode(const vx_language *language, vx_device *dev, vx_arena *arena, vx_tensor out, const vx_language_run *run);
+typedef struct vx_language_run {
+    const int32_t *ids;
+    const int64_t *positions;
+    int64_t rows;
+    void (*layer_done)(void *user, int layer);
+    void *user;
+} vx_language_run;
+vx_status vx_language_encode(const vx_language *language, vx_device *dev, vx_arena *arena, vx_tensor out,
+                             const vx_language_run *run);
 
 #endif

@@ -13,7 +13,8 @@ typedef struct vx_presentation {
     int32_t *tags; // [rows]
 } vx_presentation;
 
-// A prompt alone (t2va). VX_ERR_PROMPT: empty, over a limit (with the count), not UTF-8, or holding <|image_pad|> or <|video_pad|>.
+// A prompt alone (t2va). VX_ERR_PROMPT: empty, over a limit (with the count), not UTF-8, or holding <|image_pad|> or
+// <|video_pad|>.
 vx_status vx_presentation_prompt(vx_presentation *out, const vx_tokenizer *t, const char *prompt, size_t size);
 void vx_presentation_free(vx_presentation *p);
 

@@ -13,7 +13,10 @@
 
 typedef struct vx_tokenizer vx_tokenizer;
 
-typedef struct vx_tokens { int32_t *ids; int64_t count, capacity; } vx_tokens; // grown with vx_realloc; free ids with vx_free
+typedef struct vx_tokens {
+    int32_t *ids;
+    int64_t count, capacity;
+} vx_tokens; // grown with vx_realloc; free ids with vx_free
 
 vx_status vx_tokenizer_open(vx_tokenizer **out, const char *folder);
 // The same from memory (fuzzing, tests). `what` names it in errors; vocab may be NULL.
@@ -27,6 +30,7 @@ vx_status vx_tokenizer_encode(const vx_tokenizer *t, const char *text, size_t si
 int32_t vx_tokenizer_added(const vx_tokenizer *t, const char *token);
 int64_t vx_tokenizer_vocabulary(const vx_tokenizer *t); // ids are below this
 // The pre-tokens of one segment, as byte ranges: for tests. Calls piece for each.
-vx_status vx_tokenizer_pieces(const char *text, size_t size, void (*piece)(void *user, const char *text, size_t size), void *user);
+vx_status vx_tokenizer_pieces(const char *text, size_t size, void (*piece)(void *user, const char *text, size_t size),
+                              void *user);
 
 #endif

@@ -137,8 +137,9 @@ static vx_status decompose(vx_codes *out, const uint8_t *text, size_t size)
 
 vx_status vx_codes_normalize(vx_codes *out, const char *text, size_t size)
 {
-    const uint8_t *begin = (const uint8_t *)text, *end = begin + size;
     out->count = 0;
+    if (size == 0) return vx_ok(); // text may be NULL
+    const uint8_t *begin = (const uint8_t *)text, *end = begin + size;
     VX_TRY(reserve(out, size));
     bool plain = true;
     for (const uint8_t *p = begin; p < end;) {

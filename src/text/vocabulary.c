@@ -118,58 +118,65 @@ static vx_status read_merges(vx_bpe *bpe, vx_symbols *s, const vx_vocabulary_tex
     return vx_ok();
 }
 
-// Every id is used once; `used` has VX_MAX_TOKEN_ID + 1 marks.
-static vx_status claim(uint8_t *used, int32_t id, int32_t *highest, const char *text, size_t size, const char *what)
+// -- numbering --------------------------------------------------------------------------------------------------------------
+// The ids given so far, so that one given twice is refused. Grows with the ids: most files are small, an id may be large.
+typedef struct id_set {
+    uint8_t *taken;
+    size_t size;
+    int32_t highest;
+    const char *what;
+} id_set;
+
+static vx_status grow(id_set *ids, int32_t id)
 {
+    size_t size = (size_t)vx_max_i64((int64_t)id + 1, 2 * (int64_t)ids->size);
+    uint8_t *taken = vx_realloc(ids->taken, size);
+    VX_NEED_MEMORY(taken, "token ids");
+    memset(taken + ids->size, 0, size - ids->size);
+    ids->taken = taken;
+    ids->size = size;
+    return vx_ok();
+}
+
+static vx_status claim(id_set *ids, int32_t id, const char *text, size_t size)
+{
+    int shown = (int)vx_min_i64((int64_t)size, 60);
     if (id > VX_MAX_TOKEN_ID)
-        return vx_fail(VX_ERR_TOKENIZER, "%s: '%.*s' has id %d, at most %d", what, (int)vx_min_i64((int64_t)size, 60), text,
-                       (int)id, VX_MAX_TOKEN_ID);
-    if (used[id])
-        return vx_fail(VX_ERR_TOKENIZER, "%s: id %d of '%.*s' is taken already", what, (int)id,
-                       (int)vx_min_i64((int64_t)size, 60), text);
-    used[id] = 1;
-    if (id > *highest) *highest = id;
+        return vx_fail(VX_ERR_TOKENIZER, "%s: '%.*s' has id %d, at most %d", ids->what, shown, text, (int)id, VX_MAX_TOKEN_ID);
+    if ((size_t)id >= ids->size) VX_TRY(grow(ids, id));
+    if (ids->taken[id]) return vx_fail(VX_ERR_TOKENIZER, "%s: id %d of '%.*s' is taken already", ids->what, (int)id, shown, text);
+    ids->taken[id] = 1;
+    if (id > ids->highest) ids->highest = id;
     return vx_ok();
 }
 
-static vx_status number_added(vx_added *added, vx_symbols *s, uint8_t *used, int32_t *highest, const char *what)
+// An added token that stands in vocab.json has its id from there.
+static vx_status number_added(vx_added_token *t, vx_symbols *s, id_set *ids)
 {
-    for (int pass = 0; pass < 2; pass++) // those with an id first: the others come after the highest
-        for (int i = 0; i < added->count; i++) {
-            vx_added_token *t = &added->token[i];
-            if ((t->id == VX_ID_APPEND) != (pass == 1)) continue;
-            vx_symbol *x = vx_symbols_find(s, t->text, t->size, "", 0);
-            if (x && pass == 0 && x->id != t->id)
-                return vx_fail(VX_ERR_TOKENIZER, "%s: '%.60s' is %d in tokenizer_config.json and %d in vocab.json", what, t->text,
-                               (int)t->id, (int)x->id);
-            if (x) {
-                x->made = true;
-                t->id = x->id;
-                continue;
-            }
-            if (pass == 1) t->id = *highest + 1;
-            VX_TRY(claim(used, t->id, highest, t->text, t->size, what));
-        }
-    return vx_ok();
+    vx_symbol *x = vx_symbols_find(s, t->text, t->size, "", 0);
+    if (x && t->id != VX_ID_APPEND && x->id != t->id)
+        return vx_fail(VX_ERR_TOKENIZER, "%s: '%.60s' is %d in tokenizer_config.json and %d in vocab.json", ids->what, t->text,
+                       (int)t->id, (int)x->id);
+    if (x) {
+        x->made = true;
+        t->id = x->id;
+        return vx_ok();
+    }
+    if (t->id == VX_ID_APPEND) t->id = ids->highest + 1;
+    return claim(ids, t->id, t->text, t->size);
 }
 
-static vx_status number_all(vx_added *added, vx_symbols *s, int64_t *ids, const char *what)
+static vx_status number_all(vx_added *added, vx_symbols *s, id_set *ids)
 {
-    uint8_t *used = vx_alloc_array((size_t)VX_MAX_TOKEN_ID + 1, 1);
-    VX_NEED_MEMORY(used, "token ids");
-    int32_t highest = -1;
-    vx_status status = vx_ok();
-    for (size_t i = 0; i < s->count && status.code == VX_OK; i++)
-        status = claim(used, s->symbol[i].id, &highest, s->symbol[i].text, s->symbol[i].size, what);
-    if (status.code == VX_OK) status = number_added(added, s, used, &highest, what);
-    vx_free(used);
-    VX_TRY(status);
+    for (size_t i = 0; i < s->count; i++) VX_TRY(claim(ids, s->symbol[i].id, s->symbol[i].text, s->symbol[i].size));
+    for (int append = 0; append < 2; append++) // those with an id first: the others come after the highest
+        for (int i = 0; i < added->count; i++)
+            if ((added->token[i].id == VX_ID_APPEND) == (append == 1)) VX_TRY(number_added(&added->token[i], s, ids));
     for (size_t i = 0; i < s->count; i++)
         if (!s->symbol[i].made)
             return vx_fail(VX_ERR_TOKENIZER,
-                           "%s: no line of merges.txt makes '%.*s' of vocab.json: one of the files is cut or foreign", what,
+                           "%s: no line of merges.txt makes '%.*s' of vocab.json: one of the files is cut or foreign", ids->what,
                            (int)vx_min_i64(s->symbol[i].size, 60), s->symbol[i].text);
-    *ids = (int64_t)highest + 1;
     return vx_ok();
 }
 
@@ -178,7 +185,11 @@ static vx_status fill(vx_bpe *bpe, vx_added *added, vx_symbols *s, int64_t *ids,
 {
     VX_TRY(bind_bytes(bpe, s, text->vocab != NULL, vocab_name));
     VX_TRY(read_merges(bpe, s, text, merges_name));
-    return number_all(added, s, ids, text->what);
+    id_set set = { .highest = -1, .what = text->what };
+    vx_status status = number_all(added, s, &set);
+    vx_free(set.taken);
+    *ids = (int64_t)set.highest + 1;
+    return status;
 }
 
 vx_status vx_vocabulary_load(vx_bpe *bpe, vx_added *added, int64_t *ids, const vx_vocabulary_text *text)
