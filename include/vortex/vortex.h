@@ -33,6 +33,8 @@ VX_API const char *vx_version(void);           // "0.1.0"
 VX_API void vx_text_free(char *text);
 VX_API int vx_exit_status(vx_code code);       // what a program ends with: 0, 1..7 by class, 130 when cancelled
 VX_API const char *vx_code_text(vx_code code); // one line, as in docs/errors.md
+// Removes the temporary files of outputs that are under way. Async-signal-safe: for a handler that ends the process.
+VX_API void vx_abandon_outputs(void);
 
 // ---- context ---------------------------------------------------------------------------------------------------------
 typedef struct vx_context vx_context;
@@ -77,7 +79,7 @@ typedef struct vx_request {
     size_t struct_size;
     const char *task;                   // "t2va"; NULL = from the inputs. "i2va", "l2va", "fl2va", "ref2va" are refused in this version
     const char *prompt;                 // 1 byte..64 KiB, at most 16,384 tokens, verbatim
-    const char *prompt_embeds;          // safetensors with prompt_embeds and text_token_tags, in place of a prompt
+    const char *prompt_embeds;          // safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt (which then only goes into the metadata)
     const vx_condition *conditions;
     int condition_count;
     int width, height;                  // both or neither; multiples of 32, 32..4096, ratio 1:4..4:1, area <= 4,128,768
@@ -219,6 +221,7 @@ VX_API vx_status vx_job_save_tensors(vx_job *job, const char *path, bool replace
 VX_API vx_status vx_job_save_latents(vx_job *job, const char *path, bool replace);
 VX_API vx_status vx_job_dump_tensors(vx_job *job, const char *path, bool replace); // needs record_tensors
 VX_API bool vx_job_has_latents(const vx_job *job);
+VX_API uint64_t vx_job_seed(const vx_job *job); // the request's, or the one drawn for it
 // Borrowed f32: video [24, T, H/16, W/16], audio [2, 32, A]; NULL before vx_job_run ended well.
 VX_API const float *vx_job_video_latent(const vx_job *job, int64_t shape[4]);
 VX_API const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3]);

@@ -1,6 +1,7 @@
 // The context: log, threads, the computing device and the one that plans for it. And the few functions without a handle.
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "pipeline/internal.h"
 
@@ -8,6 +9,7 @@ const char *vx_version(void) { return VORTEX_VERSION; }
 void vx_text_free(char *text) { vx_free(text); }
 int vx_exit_status(vx_code code) { return vx_code_exit(code); }
 const char *vx_code_text(vx_code code) { return vx_code_summary(code); }
+void vx_abandon_outputs(void) { vx_output_discard_all_on_signal(); }
 
 typedef struct log_target { void (*log)(void *user, int level, const char *text); void *user; } log_target;
 static log_target target; // beside the log sink of base: the sink is process-wide by design

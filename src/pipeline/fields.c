@@ -14,7 +14,7 @@
 // clang-format off: one field a line
 const vx_field_entry vx_field_table[] = {
     { { "prompt", "--prompt", "-p", VX_FIELD_TEXT, VX_GROUP_REQUEST, "TEXT", "1 byte..64 KiB of UTF-8, at most 16384 tokens", NULL, "what happens in the clip, verbatim", NULL }, VX_STORE_TEXT, REQUEST(prompt), 0, 0 },
-    { { "prompt_embeds", "--prompt-embeds", NULL, VX_FIELD_FILE, VX_GROUP_REQUEST, "FILE", NULL, NULL, "safetensors with prompt_embeds and text_token_tags in place of a prompt", NULL }, VX_STORE_TEXT, REQUEST(prompt_embeds), 0, 0 },
+    { { "prompt_embeds", "--prompt-embeds", NULL, VX_FIELD_FILE, VX_GROUP_REQUEST, "FILE", NULL, NULL, "safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt", NULL }, VX_STORE_TEXT, REQUEST(prompt_embeds), 0, 0 },
     { { "output", "--output", "-o", VX_FIELD_FILE, VX_GROUP_DELIVERY, "FILE", NULL, NULL, "the MP4; %d becomes the number of the clip with --outputs", NULL }, VX_STORE_TEXT, DELIVERY(output), 0, 0 },
     { { "task", "--task", NULL, VX_FIELD_CHOICE, VX_GROUP_REQUEST, "t2va|i2va|l2va|fl2va|ref2va", NULL, "from the inputs", "what conditions the clip (this version: t2va)", NULL }, VX_STORE_TEXT, REQUEST(task), 0, 0 },
     { { "first", "--first", NULL, VX_FIELD_FILE, VX_GROUP_REQUEST, "IMG", NULL, NULL, "keyframe at the first frame", KEYFRAMES_LATER }, VX_STORE_NONE, 0, 0, 0 },

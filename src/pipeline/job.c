@@ -129,6 +129,7 @@ void vx_job_destroy(vx_job **pointer)
 }
 
 void vx_job_cancel(vx_job *job) { job->cancelled = 1; }
+uint64_t vx_job_seed(const vx_job *job) { return job->request.seed; }
 bool vx_job_has_latents(const vx_job *job) { return job->have_video || job->have_audio; }
 
 const float *vx_job_video_latent(const vx_job *job, int64_t shape[4])

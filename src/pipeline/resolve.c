@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "pipeline/internal.h"
 
@@ -30,6 +31,7 @@ void vx_note(vx_notes *notes, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    vx_log(VX_LOG_WARNING, "%s", text);
     if (notes->count < VX_MAX_NOTES && (notes->text[notes->count] = vx_strdup(text))) notes->count++;
 }
 
@@ -72,7 +74,6 @@ static vx_status check_task(const vx_request *r)
 static vx_status check_prompt(const vx_request *r)
 {
     if (!r->prompt && !r->prompt_embeds) return vx_fail_field(VX_ERR_REQUIRED, "prompt", "a prompt is required (--prompt TEXT or --prompt-file FILE)");
-    if (r->prompt && r->prompt_embeds) return vx_fail_field(VX_ERR_CONFLICT, "prompt_embeds", "prompt and prompt_embeds exclude each other");
     if (!r->prompt) return vx_ok();
     size_t size = strlen(r->prompt), bad;
     if (!size) return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt is empty");

@@ -1,0 +1,79 @@
+// vortex COMMAND ...: finds the command, reads its options, runs it, reports.
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static vx_status command_encode(options *o)
+{
+    (void)o;
+    return usage_error(VX_ERR_UNAVAILABLE, "", "vortex encode: the encoders are not supported in this version");
+}
+
+static vx_status command_help(options *o)
+{
+    if (o->man) print_man(stdout);
+    else if (o->completion) print_completion(stdout);
+    else print_help(stdout, o->arguments ? o->argument[0] : NULL);
+    return (vx_status){ 0 };
+}
+
+// clang-format off
+const command command_table[] = {
+    { "generate", CMD_GENERATE, "-m MODEL -p PROMPT -o FILE.mp4 [OPTIONS]", "make a video with sound from a prompt", command_generate },
+    { "decode", CMD_DECODE, "-m MODEL --latents FILE -o FILE.mp4 [OPTIONS]", "make the video from saved latents", command_decode },
+    { "encode", CMD_ENCODE, "", "not in this version: picture, video or sound to latents", command_encode },
+    { "tokenize", CMD_TOKENIZE, "-m MODEL [TEXT]", "token ids of a text", command_tokenize },
+    { "plan", CMD_PLAN, "-m MODEL -p PROMPT [OPTIONS]", "all that generate decides, without running: rows, work, memory, files", command_plan },
+    { "inspect", CMD_INSPECT, "FILE|DIR", "what a checkpoint, latents file or finished MP4 holds, and what is wrong with it", command_inspect },
+    { "bench", CMD_BENCH, "NAME [-m MODEL] [OPTIONS]", "time one operator or one stage of a model, as JSON", command_bench },
+    { "doctor", CMD_DOCTOR, "", "machine, libraries and memory, with a remedy for each problem", command_doctor },
+    { "demo-model", CMD_DEMO, "DIR [--random] [--seed N]", "write a complete small checkpoint", command_demo },
+    { "help", CMD_HELP, "[COMMAND] [--man] [--completion]", "this help", command_help },
+};
+// clang-format on
+const int command_count = (int)(sizeof command_table / sizeof *command_table);
+
+static int run(const command *c, int argc, char **argv)
+{
+    options o = { .command = c->id, .command_name = c->name };
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--")) break;
+        if (!strcmp(argv[i], "--json")) o.json = true; // errors of the options themselves are reported in it, too
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            print_help(stdout, c->name);
+            return 0;
+        }
+    }
+    vx_status s = options_parse(&o, argc, argv);
+    if (!s.code) s = c->run(&o);
+    if (!s.code && (fflush(stdout) || ferror(stdout))) s = usage_error(errno == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s", strerror(errno));
+    int status = s.code && s.message[0] ? report_error(&o, s) : vx_exit_status(s.code);
+    options_free(&o);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); // a reader that went away is an error of that write
+    signal(SIGXFSZ, SIG_IGN); // so is a file-size limit
+    if (argc < 2) {
+        print_help(stderr, NULL);
+        return 2;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        print_version(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_help(stdout, NULL);
+        return 0;
+    }
+    for (int i = 0; i < command_count; i++)
+        if (!strcmp(argv[1], command_table[i].name)) return run(&command_table[i], argc, argv);
+    options o = { 0 };
+    vx_status s = usage_error(VX_ERR_USAGE, "", "'%.60s' is not a command", argv[1]);
+    snprintf(s.remedy, sizeof s.remedy, "see vortex help");
+    return report_error(&o, s);
+}
