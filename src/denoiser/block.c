@@ -62,8 +62,8 @@ static vx_status attention(vx_device *dev, const vx_denoiser_config *k, const vx
     return vx_linear(dev, b->h, out, &block->out_proj);
 }
 
-// h = fc2(swiglu(fc1(h))), a chunk of rows at a time.
-static vx_status mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block, const vx_denoiser_buffers *b)
+vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
+                              const vx_denoiser_buffers *b)
 {
     const int64_t count = b->h.shape[0];
     for (int64_t begin = 0; begin < count; begin += VX_DENOISER_CHUNK) {
@@ -91,7 +91,7 @@ static vx_status run_plain(vx_device *dev, const vx_denoiser_config *k, const vx
     VX_TRY(attention(dev, k, block, b, NULL));
     VX_TRY(vx_add(dev, b->x, b->h));
     VX_TRY(vx_rms_norm(dev, b->h, b->x, block->norm2, k->norm_eps, VX_NORM_ROUND_ONCE));
-    VX_TRY(mlp(dev, k, block, b));
+    VX_TRY(vx_denoiser_run_mlp(dev, k, block, b));
     return vx_add(dev, b->x, b->h);
 }
 
@@ -106,6 +106,6 @@ vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config
     VX_TRY(attention(dev, config, block, b, rows));
     VX_TRY(vx_gate_add(dev, b->x, b->h, m[VX_GATE_MSA], rows->map));
     VX_TRY(vx_rms_norm_modulate(dev, b->h, b->x, block->norm2, m[VX_SHIFT_MLP], m[VX_SCALE_MLP], rows->map, eps));
-    VX_TRY(mlp(dev, config, block, b));
+    VX_TRY(vx_denoiser_run_mlp(dev, config, block, b));
     return vx_gate_add(dev, b->x, b->h, m[VX_GATE_MLP], rows->map);
 }

@@ -57,6 +57,9 @@ typedef struct vx_denoiser_rows {
 
 vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
                                 const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows);
+// h = fc2(swiglu(fc1(h))), a chunk of rows at a time.
+vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                              const vx_denoiser_buffers *buffers);
 // [table, parts, n] -> [table, n], one of the parts.
 vx_tensor vx_denoiser_part(vx_tensor table, int64_t part);
 

@@ -30,7 +30,7 @@ static vx_status run_official(vx_device *dev, const vx_sampler_params *p, stream
 {
     const vx_sigmas *sigmas = p->sigmas;
     for (int k = 0; k + 1 < sigmas->count; k++) {
-        VX_TRY_IN(velocity(user, k, video->state, audio->state, video->velocity, audio->velocity), "step %d", k + 1);
+        VX_TRY(velocity(user, k, video->state, audio->state, video->velocity, audio->velocity));
         VX_TRY(official_step(dev, video, sigmas->video[k], sigmas->video[k + 1]));
         VX_TRY(official_step(dev, audio, sigmas->audio[k], sigmas->audio[k + 1]));
     }
@@ -87,7 +87,7 @@ static vx_status run_comfyui(vx_device *dev, const vx_sampler_params *p, stream 
     for (int k = 0; k + 1 < sigmas->count; k++) {
         float sigma = sigmas->video[k], sigma_audio = sigmas->audio[k];
         VX_TRY(vx_blend(dev, audio->seen, &(vx_term){ sigma_audio / sigma, audio->state }, 1));
-        VX_TRY_IN(velocity(user, k, video->state, audio->seen, video->velocity, audio->velocity), "step %d", k + 1);
+        VX_TRY(velocity(user, k, video->state, audio->seen, video->velocity, audio->velocity));
         VX_TRY(vx_blend(dev, video->velocity, (vx_term[]){ { 1, video->state }, { sigma, video->velocity } }, 2));
         VX_TRY(vx_blend(dev, audio->velocity, (vx_term[]){ { 1, audio->seen }, { sigma_audio, audio->velocity } }, 2));
         VX_TRY(vx_blend(dev, audio->velocity, &(vx_term){ scale, audio->velocity }, 1));
