@@ -1,7 +1,6 @@
 // Opening: files, configuration, names, layout.
 #include "weights/component.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,7 +170,10 @@ static vx_status open_files(vx_component *c, const char *weights, bool indexed)
 {
     if (indexed) VX_TRY(vx_shards_open_index(&c->shards, weights));
     else VX_TRY(vx_shards_open_file(&c->shards, weights));
-    for (int f = 0; f < c->shards.files; f++) VX_TRY(vx_refuse_quantised(c->shards.file[f]));
+    for (int f = 0; f < c->shards.files; f++) {
+        VX_TRY(vx_refuse_adapter(c->shards.file[f]));
+        VX_TRY(vx_refuse_quantised(c->shards.file[f]));
+    }
     return vx_ok();
 }
 

@@ -9,12 +9,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "weights/foreign.h"
 #include "weights/names.h"
@@ -188,19 +190,23 @@ static vx_status find_video(vx_source *out, const char *folder)
     return s;
 }
 
+// The audio VAE's rates and widths are in what its training wrote.
+static vx_status merge_audio(vx_source *out, const char *folder)
+{
+    const char *name = NULL;
+    VX_TRY(bare_member(out->config, "source_metadata_path", "metadata.json", &name, out->config_path));
+    json_t *metadata = NULL;
+    char *path = NULL;
+    vx_status s = read_optional(&metadata, &path, folder, name);
+    if (s.code == VX_OK) s = merge(out->config, json_object_get(json_object_get(metadata, "metadata"), "kwargs"));
+    json_decref(metadata);
+    vx_free(path);
+    return s;
+}
+
 static vx_status find_audio(vx_source *out, const char *folder)
 {
-    if (out->config) {
-        const char *name = NULL;
-        VX_TRY(bare_member(out->config, "source_metadata_path", "metadata.json", &name, out->config_path));
-        json_t *metadata = NULL;
-        char *path = NULL;
-        vx_status s = read_optional(&metadata, &path, folder, name);
-        if (s.code == VX_OK) s = merge(out->config, json_object_get(json_object_get(metadata, "metadata"), "kwargs"));
-        json_decref(metadata);
-        vx_free(path);
-        VX_TRY(s);
-    }
+    if (out->config) VX_TRY(merge_audio(out, folder));
     return find_weights(out, folder);
 }
 
@@ -214,14 +220,72 @@ static vx_status find_in_folder(vx_source *out, vx_component_kind kind, const ch
     }
 }
 
-static vx_status find_beside(vx_source *out, const char *path)
+// Is this the configuration of such a component? Beside a file of any name lie files of any origin.
+static bool is_config_of(vx_component_kind kind, const json_t *config)
 {
+    static const char *const classes[VX_COMPONENT_KINDS][3] = {
+        [VX_TRANSFORMER] = { "MiniMaxH3DiTModel", "MiniMaxH3Transformer3DModel" },
+        [VX_VIDEO_VAE] = { "MiniMaxH3VideoVAE", "AutoencoderKLLegacy", "AutoencoderKLMiniMaxH3" },
+        [VX_AUDIO_VAE] = { "MiniMaxH3AudioVAE", "AutoencoderKLMiniMaxH3Audio" },
+    };
+    if (kind == VX_TEXT_ENCODER) return json_is_object(json_object_get(config, "text_config"));
+    const char *name = json_string_value(json_object_get(config, "_class_name"));
+    for (int i = 0; name && i < 3 && classes[kind][i]; i++)
+        if (strcmp(name, classes[kind][i]) == 0) return true;
+    return false;
+}
+
+// The wrapper of the official video VAE, whose weights were named by themselves: one folder up, if it points down here.
+static vx_status find_wrapper(vx_source *out, const char *folder)
+{
+    char *above = vx_path_join(folder, "..");
+    VX_NEED_MEMORY(above, folder);
+    json_t *wrapper = NULL;
+    char *path = NULL;
+    vx_status s = read_optional(&wrapper, &path, above, "config.json");
+    vx_free(above);
+    vx_free(path);
+    if (s.code == VX_OK && json_object_get(wrapper, "source_path")) s = merge(out->config, wrapper);
+    json_decref(wrapper);
+    return s;
+}
+
+static vx_status find_config_beside(vx_source *out, vx_component_kind kind, const char *folder)
+{
+    VX_TRY(read_optional(&out->config, &out->config_path, folder, "config.json"));
+    if (!out->config) return vx_ok();
+    if (!is_config_of(kind, out->config)) {
+        vx_log(VX_LOG_INFO, "%s is not the configuration of a %s; it is not used", vx_short_path(out->config_path),
+               vx_component_kind_name(kind));
+        json_decref(out->config);
+        vx_free(out->config_path);
+        out->config = NULL;
+        out->config_path = NULL;
+        return vx_ok();
+    }
+    if (kind == VX_AUDIO_VAE) return merge_audio(out, folder);
+    return kind == VX_VIDEO_VAE && !json_object_get(out->config, "latents_mean") ? find_wrapper(out, folder) : vx_ok();
+}
+
+vx_status vx_refuse_shard_name(const char *path)
+{
+    int which, of, end = 0;
+    const char *dash = strrchr(path, '-'); // ...-00001-of-00013.safetensors
+    if (!dash || dash - path < 9) return vx_ok();
+    if (sscanf(dash - 9, "-%5d-of-%5d.safetensors%n", &which, &of, &end) != 2 || end == 0 || of < 2) return vx_ok();
+    return vx_fail_remedy(VX_ERR_INDEX, "give the folder that holds the set", "%s is file %d of a set of %d", vx_short_path(path),
+                          which, of);
+}
+
+static vx_status find_beside(vx_source *out, vx_component_kind kind, const char *path)
+{
+    VX_TRY(vx_refuse_shard_name(path));
     out->weights = vx_strdup(path);
     VX_NEED_MEMORY(out->weights, path);
     const char *name = vx_path_name(path);
     char *folder = name > path ? vx_strndup(path, (size_t)(name - path)) : vx_strdup(".");
     VX_NEED_MEMORY(folder, path);
-    vx_status s = read_optional(&out->config, &out->config_path, folder, "config.json");
+    vx_status s = find_config_beside(out, kind, folder);
     vx_free(folder);
     return s;
 }
@@ -230,7 +294,7 @@ vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *pat
 {
     *out = (vx_source){ 0 };
     vx_status s = vx_refuse_dangling(path, VX_ERR_MODEL_OPEN);
-    if (s.code == VX_OK) s = vx_folder_exists(path) ? find_in_folder(out, kind, path) : find_beside(out, path);
+    if (s.code == VX_OK) s = vx_folder_exists(path) ? find_in_folder(out, kind, path) : find_beside(out, kind, path);
     if (s.code != VX_OK) vx_source_free(out);
     return s;
 }

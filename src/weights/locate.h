@@ -12,6 +12,8 @@ typedef struct vx_source {
 } vx_source;
 
 vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *path);
+// VX_ERR_INDEX for a name such as model-00001-of-00013.safetensors: one of a set is not the component.
+vx_status vx_refuse_shard_name(const char *path);
 void vx_source_free(vx_source *s);
 
 #endif

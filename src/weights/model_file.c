@@ -6,7 +6,9 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "weights/locate.h"
 #include "weights/names.h"
+#include "weights/refuse.h"
 
 // Is `part` in `text`, whatever the case of `text`?
 static bool holds(const char *text, const char *part)
@@ -80,9 +82,11 @@ static vx_status read_metadata(vx_model_map *map, const vx_safetensors *st)
 vx_status vx_model_file_read(vx_model_map *map, const char *path)
 {
     vx_safetensors *st;
+    VX_TRY(vx_refuse_shard_name(path));
     VX_TRY(vx_safetensors_open(&st, path, NULL));
     vx_variant above = vx_variant_of_parents(path);
-    vx_status s = read_layout(map, st, path);
+    vx_status s = vx_refuse_adapter(st);
+    if (s.code == VX_OK) s = read_layout(map, st, path);
     if (s.code == VX_OK) s = read_metadata(map, st);
     vx_safetensors_close(&st);
     VX_TRY(s);

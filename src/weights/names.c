@@ -159,6 +159,7 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
         int found = count_prefixed(names, count, candidate, size);
         if (found == 0) continue;
         if (kind == VX_TRANSFORMER && strcmp(candidate, "model.") == 0 && !has_blocks(names, count, size)) continue;
+        if (found != count && kind == VX_AUDIO_VAE) continue; // "model." may begin the names of another component
         if (found != count)
             return vx_fail(VX_ERR_MODEL_LAYOUT, "%s: %d of %d tensors have the prefix '%.*s', expected all or none",
                            vx_short_path(path), found, count, (int)size, candidate);

@@ -45,6 +45,18 @@ vx_status vx_refuse_quantised(const vx_safetensors *st)
     return vx_ok();
 }
 
+vx_status vx_refuse_adapter(const vx_safetensors *st)
+{
+    for (int i = 0; i < vx_safetensors_count(st); i++) {
+        const char *name = vx_safetensors_at(st, i)->name;
+        if (strstr(name, ".lora_"))
+            return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "give the model that the adapter was made for",
+                                  "%s is an adapter (LoRA), not a model: found tensor '%.200s'",
+                                  vx_short_path(vx_safetensors_path(st)), name);
+    }
+    return vx_ok();
+}
+
 static vx_status variant(const vx_component *c, const char *name, const char *what)
 {
     return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "use the full, unmodified checkpoint",

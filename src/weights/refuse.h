@@ -6,7 +6,9 @@
 
 // A quantised file, whatever its names: by markers, companions, metadata or number formats. VX_ERR_TENSOR_DTYPE.
 vx_status vx_refuse_quantised(const vx_safetensors *st);
-// Adapters and variants of the network, by canonical names. VX_ERR_MODEL_LAYOUT.
+// A LoRA file. VX_ERR_MODEL_LAYOUT.
+vx_status vx_refuse_adapter(const vx_safetensors *st);
+// Variants of the network, by canonical names. VX_ERR_MODEL_LAYOUT.
 vx_status vx_refuse_variant(const vx_component *c);
 
 #endif

@@ -26,7 +26,8 @@ static bool tensor_bytes(const vx_safetensors_tensor *t, uint64_t *bytes)
 }
 
 // The header as JSON, and the number of data bytes it announces.
-static vx_status header(char **text, uint64_t *total, const vx_safetensors_tensor *tensors, int count, const vx_safetensors_pair *metadata, int pairs)
+static vx_status header(char **text, uint64_t *total, const vx_safetensors_tensor *tensors, int count,
+                        const vx_safetensors_pair *metadata, int pairs)
 {
     json_t *root = json_object();
     bool ok = root;
@@ -40,7 +41,9 @@ static vx_status header(char **text, uint64_t *total, const vx_safetensors_tenso
             return vx_fail(VX_ERR_INTERNAL, "tensor %s has a shape that cannot be stored", tensors[i].name);
         }
         for (int d = 0; d < tensors[i].rank; d++) json_array_append_new(shape, json_integer(tensors[i].shape[d]));
-        ok = !json_object_set_new(root, tensors[i].name, json_pack("{s:s, s:o, s:[I, I]}", "dtype", vx_dtype_name(tensors[i].dtype), "shape", shape, "data_offsets", (json_int_t)*total, (json_int_t)(*total + bytes)));
+        ok = !json_object_set_new(root, tensors[i].name,
+                                  json_pack("{s:s, s:o, s:[I, I]}", "dtype", vx_dtype_name(tensors[i].dtype), "shape", shape,
+                                            "data_offsets", (json_int_t)*total, (json_int_t)(*total + bytes)));
         *total += bytes;
     }
     if (ok && pairs) {
@@ -53,7 +56,9 @@ static vx_status header(char **text, uint64_t *total, const vx_safetensors_tenso
     return *text ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a header");
 }
 
-vx_status vx_safetensors_stream_begin(vx_safetensors_stream **out, const char *path, bool replace, const vx_safetensors_tensor *tensors, int count, const vx_safetensors_pair *metadata, int pairs)
+vx_status vx_safetensors_stream_begin(vx_safetensors_stream **out, const char *path, bool replace,
+                                      const vx_safetensors_tensor *tensors, int count, const vx_safetensors_pair *metadata,
+                                      int pairs)
 {
     char *text = NULL;
     vx_safetensors_stream *s = vx_alloc_array(1, sizeof *s);
@@ -86,7 +91,9 @@ vx_status vx_safetensors_stream_put(vx_safetensors_stream *s, const void *bytes,
 vx_status vx_safetensors_stream_finish(vx_safetensors_stream **stream)
 {
     vx_safetensors_stream *s = *stream;
-    vx_status status = s->written == s->expected ? vx_output_commit(&s->output) : vx_fail(VX_ERR_INTERNAL, "%llu bytes came for tensors of %llu", (unsigned long long)s->written, (unsigned long long)s->expected);
+    vx_status status = s->written == s->expected ? vx_output_commit(&s->output)
+                                                 : vx_fail(VX_ERR_INTERNAL, "%llu bytes came for tensors of %llu",
+                                                           (unsigned long long)s->written, (unsigned long long)s->expected);
     vx_safetensors_stream_discard(stream);
     return status;
 }
