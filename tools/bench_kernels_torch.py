@@ -85,43 +85,44 @@ def prepare(torch, name):
     return lambda: snake(torch, x, alpha, beta, up, down), 2 * channels * length * 24
 
 
-def measure(options):
-    import torch
-    torch.set_num_threads(options.threads)
+def measure(torch, options, name):
+    """The least seconds of some runs, and the operations."""
     clock = time.process_time if options.cpu_time else time.perf_counter
+    run, flop = prepare(torch, name)
+    best = float("inf")
     with torch.inference_mode():
-        for name in SHAPES:
-            if options.only not in name:
-                continue
-            run, flop = prepare(torch, name)
+        run()
+        for _ in range(options.runs):
+            start = clock()
             run()
-            best = float("inf")
-            for _ in range(options.runs):
-                start = clock()
-                run()
-                best = min(best, clock() - start)
-            print(f"{name:30} {best * 1e3:9.3f} ms {flop / best * 1e-9:8.1f} GFLOP/s", flush=True)
+            best = min(best, clock() - start)
+    return best, flop
 
 
-def compare(options):
-    """Both programs shape by shape in turns: a shared machine's noise hits both."""
-    common = ["--threads", str(options.threads), "--runs", str(options.runs)]
-    common += ["--cpu-time"] if options.cpu_time else []
-    ours = [options.against, *common]
-    theirs = [sys.executable, __file__, *common]
-    best = [{}, {}]
-    for _ in range(options.rounds):
-        for side, command in enumerate((ours, theirs)):
-            text = subprocess.run([*command, options.only], check=True, capture_output=True, text=True).stdout
-            for line in text.splitlines():
-                name, figures = line[:30].strip(), line[30:].split()
-                ms, rate = float(figures[0]), float(figures[2])
-                if name not in best[side] or ms < best[side][name][0]:
-                    best[side][name] = (ms, rate)
+def alone(torch, options, names):
+    for name in names:
+        best, flop = measure(torch, options, name)
+        print(f"{name:30} {best * 1e3:9.3f} ms {flop / best * 1e-9:8.1f} GFLOP/s", flush=True)
+
+
+def compare(torch, options, names):
+    """Both programs in turns, shape by shape, round by round: a shared machine's noise hits both."""
+    command = [options.against, "--serve", "--threads", str(options.threads), "--runs", str(options.runs)]
+    command += ["--cpu-time"] if options.cpu_time else []
+    best = {name: [float("inf"), float("inf"), 0] for name in names}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as ours:
+        for _ in range(options.rounds):
+            for name in names:
+                ours.stdin.write(name + "\n")
+                ours.stdin.flush()
+                figures = ours.stdout.readline()[30:].split()
+                seconds, flop = measure(torch, options, name)
+                best[name] = [min(best[name][0], float(figures[0]) * 1e-3), min(best[name][1], seconds), flop]
+                time.sleep(0.05)  # PyTorch's threads spin for a while after their work
+        ours.stdin.close()
     print(f"{'shape':30} {'ours ms':>9} {'GFLOP/s':>8} {'torch ms':>9} {'GFLOP/s':>8} {'ratio':>6}")
-    for name, (ms, rate) in best[0].items():
-        other, other_rate = best[1][name]
-        print(f"{name:30} {ms:9.3f} {rate:8.1f} {other:9.3f} {other_rate:8.1f} {ms / other:6.2f}")
+    for name, (us, them, flop) in best.items():
+        print(f"{name:30} {us * 1e3:9.3f} {flop / us * 1e-9:8.1f} {them * 1e3:9.3f} {flop / them * 1e-9:8.1f} {us / them:6.2f}")
 
 
 def main():
@@ -133,7 +134,10 @@ def main():
     parser.add_argument("--against", help="the bench_kernels program")
     parser.add_argument("only", nargs="?", default="")
     options = parser.parse_args()
-    (compare if options.against else measure)(options)
+    import torch
+    torch.set_num_threads(options.threads)
+    names = [name for name in SHAPES if options.only in name]
+    (compare if options.against else alone)(torch, options, names)
 
 
 main()

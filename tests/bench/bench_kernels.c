@@ -1,5 +1,6 @@
 // Speed of the heavy operators at the shapes that the model runs: the least time of some runs, GFLOP/s, one line each.
 //   bench_kernels [--threads N] [--isa LEVEL] [--runs N] [--cpu-time] [PART OF A NAME]
+//   bench_kernels --serve ...   for each name of a shape on standard input its line, until the end of the input
 // --cpu-time counts the threads' processor time instead of the clock's: what is left to trust where others work too.
 // tools/bench_kernels_torch.py prints the same lines for PyTorch.
 #include <math.h>
@@ -174,8 +175,22 @@ static int measure(const bench *b, const shape *s)
     return 0;
 }
 
+static int serve(const bench *b)
+{
+    char name[64];
+    int failed = 0;
+    while (fgets(name, sizeof name, stdin)) {
+        name[strcspn(name, "\n")] = 0;
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            if (strcmp(shapes[i].name, name) == 0) failed |= measure(b, &shapes[i]);
+        }
+    }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
+    bool serving = false;
     bench b = { .runs = 6 };
     vx_cpu_params params = { 0 };
     for (int i = 1; i < argc; i++) {
@@ -183,6 +198,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc) params.isa = argv[++i];
         else if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc) b.runs = atoi(argv[++i]) + 1;
         else if (strcmp(argv[i], "--cpu-time") == 0) b.cpu_time = true;
+        else if (strcmp(argv[i], "--serve") == 0) serving = true;
         else b.only = argv[i];
     }
     const vx_status s = vx_device_cpu_create(&b.dev, &params);
@@ -190,8 +206,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", s.message);
         return 1;
     }
-    int failed = 0;
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    int failed = serving ? serve(&b) : 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && !serving; i++) {
         if (!b.only || strstr(shapes[i].name, b.only)) failed |= measure(&b, &shapes[i]);
     }
     vx_device_destroy(&b.dev);

@@ -61,8 +61,8 @@ struct vx_dense_kernels {
     // Rows of n numbers (<= nr), `stride` apart, become rows of nr of a B panel, the rest zero. With `swap` and an odd count
     // a row of zeros stands before the lone last one, so that pairs are whole.
     void (*spread)(float *dst, const void *src, ptrdiff_t stride, int rows, int n, vx_dtype dtype, bool swap);
-    // out[j] = rn(c[j] (+ bias[j])), j < n; bias may be NULL.
-    void (*finish)(void *out, vx_dtype dtype, const float *c, const float *bias, int n);
+    // Rows of out, `stride` apart: out[i][j] = rn(c[i][j] (+ bias[j])), j < n <= nr; c has rows of nr; bias may be NULL.
+    void (*finish)(void *out, ptrdiff_t stride, vx_dtype dtype, const float *c, const float *bias, int rows, int n);
     // out[j] = rn(c[j] / divisor), j < n.
     void (*divide)(void *out, vx_dtype dtype, const float *c, float divisor, int n);
     // out[j] = (c[j] (+ *bias)) (+ residual[j]), j < n; out may be residual.
