@@ -3,6 +3,10 @@
 
 #include "device/arena.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 static vx_device *cpu;
 static vx_device *plan;
 
@@ -99,6 +103,29 @@ static void reset_gives_the_same_place_again(void **state)
     vx_arena_destroy(&arena);
 }
 
+// Behind a block, and in what was given back, AddressSanitizer sees any access.
+static void strangers_are_poisoned(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__)
+    vx_arena *arena = NULL;
+    assert_ok(vx_arena_create(cpu, &arena, 4096));
+    char *a = vx_arena_tensor(arena, VX_U8, 64).data;
+    const size_t mark = vx_arena_mark(arena);
+    char *b = vx_arena_tensor(arena, VX_U8, 10).data;
+    assert_false(__asan_address_is_poisoned(a + 63));
+    assert_true(__asan_address_is_poisoned(a + 64));
+    assert_false(__asan_address_is_poisoned(b + 9));
+    assert_true(__asan_address_is_poisoned(b + 16)); // the shadow counts in eights
+    vx_arena_reset(arena, mark);
+    assert_true(__asan_address_is_poisoned(b));
+    assert_false(__asan_address_is_poisoned(a));
+    vx_arena_destroy(&arena);
+#else
+    print_message("this build has no AddressSanitizer\n");
+#endif
+}
+
 static void impossible_shapes_give_no_tensor(void **state)
 {
     (void)state;
@@ -118,9 +145,8 @@ static void impossible_shapes_give_no_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(high_water_of_the_plan_is_that_of_the_run),
-        cmocka_unit_test(blocks_are_aligned_apart_and_whole),
-        cmocka_unit_test(reset_gives_the_same_place_again),
+        cmocka_unit_test(high_water_of_the_plan_is_that_of_the_run), cmocka_unit_test(blocks_are_aligned_apart_and_whole),
+        cmocka_unit_test(reset_gives_the_same_place_again),          cmocka_unit_test(strangers_are_poisoned),
         cmocka_unit_test(impossible_shapes_give_no_tensor),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

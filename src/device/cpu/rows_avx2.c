@@ -76,6 +76,14 @@ static inline V v_fma(V a, V b, V c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+static inline V v_min(V a, V b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline V v_max(V a, V b)
+{
+    return _mm256_max_ps(a, b);
+}
 static inline V v_less(V a, V b, V x, V y)
 {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
@@ -84,6 +92,14 @@ static inline V v_nan(V a, V x, V y)
 {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
+
+// vx_f32_to_bf16 before its last shift.
+static inline VI v_round_bits(V x)
+{
+    const VI u = v_bits(x);
+    return v_bits(v_nan(x, v_from_bits(u | 0x400000u), v_from_bits(u + 0x7fffu + ((u >> 16) & 1u))));
+}
+
 static inline V v_from_bf16(VH h)
 {
     return v_from_bits((VI)_mm256_cvtepu16_epi32(h) << 16);
@@ -108,12 +124,6 @@ static inline VI vi_load(const uint16_t *p)
     return (VI)_mm256_loadu_si256((const __m256i *)p);
 }
 
-// Lane 4k + i takes vector 2i + k, as vi_transpose leaves them.
-static inline V v_gather(const float *p)
-{
-    return _mm256_i32gather_ps(p, _mm256_setr_epi32(0, 16, 32, 48, 8, 24, 40, 56), sizeof(float));
-}
-
 static inline V v_unlace(V x)
 {
     return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -132,6 +142,28 @@ static inline void vi_transpose(VI x[4])
     x[3] = (VI)_mm256_unpackhi_epi64(b, d);
 }
 
+// Element j of 8 vectors of 8 side by side, vector 2i + k in lane 4k + i as above. A register holds one vector in two groups;
+// after the transposition the first group holds elements 0 to 3 and the second 4 to 7.
+static inline void v_octets(V out[8], const float *p)
+{
+    VI a[4], b[4];
+    for (int i = 0; i < 4; i++) {
+        a[i] = v_bits(v_load(p + 16 * i));
+        b[i] = v_bits(v_load(p + 16 * i + 8));
+    }
+    vi_transpose(a);
+    vi_transpose(b);
+    for (int d = 0; d < 4; d++) {
+        out[d] = _mm256_permute2f128_ps(v_from_bits(a[d]), v_from_bits(b[d]), 0x20);
+        out[4 + d] = _mm256_permute2f128_ps(v_from_bits(a[d]), v_from_bits(b[d]), 0x31);
+    }
+}
+
+static inline V v_fold(const V t[4])
+{
+    return (t[0] + t[2]) + (t[1] + t[3]);
+}
+
 static inline float v_tree(V t)
 {
     t = t + _mm256_permute2f128_ps(t, t, 1);
@@ -140,6 +172,7 @@ static inline float v_tree(V t)
     return _mm256_cvtss_f32(t);
 }
 
+#define EACH_TREE(body) body(0) body(1) body(2) body(3)
 #include "device/cpu/rows_vector.inc"
 
 const struct vx_row_kernels vx_rows_avx2 = VECTOR_ROW_KERNELS;

@@ -67,6 +67,14 @@ static inline V v_fma(V a, V b, V c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+static inline V v_min(V a, V b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline V v_max(V a, V b)
+{
+    return _mm512_max_ps(a, b);
+}
 static inline V v_less(V a, V b, V x, V y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
@@ -75,6 +83,17 @@ static inline V v_nan(V a, V x, V y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), y, x);
 }
+
+// vx_f32_to_bf16 before its last shift.
+static inline VI v_round_bits(V x)
+{
+    const __m512i u = (__m512i)x;
+    const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+    __m512i r = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    r = _mm512_mask_add_epi32(r, odd, r, _mm512_set1_epi32(1));
+    return (VI)_mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+}
+
 static inline V v_from_bf16(VH h)
 {
     return v_from_bits((VI)_mm512_cvtepu16_epi32(h) << 16);
@@ -97,13 +116,7 @@ static inline VI vi_load(const uint16_t *p)
     return (VI)_mm512_loadu_si512(p);
 }
 
-// Lane 4k + i takes vector 4i + k, as vi_transpose leaves them.
-static inline V v_gather(const float *p)
-{
-    const __m512i at = _mm512_setr_epi32(0, 32, 64, 96, 8, 40, 72, 104, 16, 48, 80, 112, 24, 56, 88, 120);
-    return _mm512_i32gather_ps(at, p, sizeof(float));
-}
-
+// Lane 4k + i holds vector 4i + k after vi_transpose.
 static inline V v_unlace(V x)
 {
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
@@ -122,6 +135,28 @@ static inline void vi_transpose(VI x[4])
     x[3] = (VI)_mm512_unpackhi_epi64(b, d);
 }
 
+// Element j of 16 vectors of 8 side by side, vector 4i + k in lane 4k + i as above. A register holds two vectors, each in
+// two groups; after the transposition even groups hold elements 0 to 3 and odd groups 4 to 7.
+static inline void v_octets(V out[8], const float *p)
+{
+    VI a[4], b[4];
+    for (int i = 0; i < 4; i++) {
+        a[i] = v_bits(v_load(p + 32 * i));
+        b[i] = v_bits(v_load(p + 32 * i + 16));
+    }
+    vi_transpose(a);
+    vi_transpose(b);
+    for (int d = 0; d < 4; d++) {
+        out[d] = _mm512_shuffle_f32x4(v_from_bits(a[d]), v_from_bits(b[d]), _MM_SHUFFLE(2, 0, 2, 0));
+        out[4 + d] = _mm512_shuffle_f32x4(v_from_bits(a[d]), v_from_bits(b[d]), _MM_SHUFFLE(3, 1, 3, 1));
+    }
+}
+
+static inline V v_fold(const V t[2])
+{
+    return t[0] + t[1];
+}
+
 static inline float v_tree(V t)
 {
     t = t + _mm512_shuffle_f32x4(t, t, _MM_SHUFFLE(1, 0, 3, 2));
@@ -131,6 +166,7 @@ static inline float v_tree(V t)
     return _mm512_cvtss_f32(t);
 }
 
+#define EACH_TREE(body) body(0) body(1)
 #include "device/cpu/rows_vector.inc"
 
 const struct vx_row_kernels vx_rows_avx512 = VECTOR_ROW_KERNELS;

@@ -188,22 +188,22 @@ vx_status vx_cpu_mark_not_finite(vx_device *dev, const vx_mark_not_finite_args *
 
 // ---- blend -----------------------------------------------------------------------------------------------------------
 
+// `count` is a constant where it is called, so that the loops become vectors.
+static inline void blend_block(const vx_blend_args *a, int64_t at, int count)
+{
+    float t[BLOCK];
+    for (int j = 0; j < count; j++) t[j] = a->term[0].c * vx_f32_of(a->term[0].x)[at + j];
+    for (int k = 1; k < a->count; k++)
+        for (int j = 0; j < count; j++) t[j] = t[j] + a->term[k].c * vx_f32_of(a->term[k].x)[at + j];
+    for (int j = 0; j < count; j++) vx_f32_of(a->out)[at + j] = t[j];
+}
+
 static void blend_line(const void *ctx, int64_t n, const int64_t *offset, const int64_t *step)
 {
-    const vx_blend_args *a = ctx;
+    int64_t i = 0;
     (void)step; // contiguous by contract
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const int count = n - i < BLOCK ? (int)(n - i) : BLOCK;
-        float t[BLOCK];
-        for (int k = 0; k < a->count; k++) {
-            const float c = a->term[k].c;
-            float x[BLOCK] = { 0 };
-            const float *from = vx_f32_of(a->term[k].x) + offset[0] + i;
-            for (int j = 0; j < count; j++) x[j] = from[j];
-            for (int j = 0; j < BLOCK; j++) t[j] = k == 0 ? c * x[j] : t[j] + c * x[j];
-        }
-        for (int j = 0; j < count; j++) vx_f32_of(a->out)[offset[0] + i + j] = t[j];
-    }
+    for (; i + BLOCK <= n; i += BLOCK) blend_block(ctx, offset[0] + i, BLOCK);
+    for (; i < n; i++) blend_block(ctx, offset[0] + i, 1);
 }
 
 vx_status vx_cpu_blend(vx_device *dev, const vx_blend_args *a)
