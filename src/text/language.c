@@ -126,6 +126,7 @@ typedef struct pass {
     vx_tensor h;        // [rows, hidden] the residual stream: the caller's output
     vx_tensor x;        // [rows, hidden] what a norm or a half layer gives
     vx_tensor cos, sin; // [rows, head_dim / 2]
+    vx_tensor broken;   // [layers] i32: not 0 where the residual stream is not finite after the layer
 } pass;
 
 // Columns [begin, begin + heads*head_dim) as [rows, heads, head_dim].
@@ -179,7 +180,8 @@ static vx_status run_layer(const pass *p, int i)
     vx_arena_reset(p->arena, mark);
     if (s.code == VX_OK) s = feed_forward(p, b);
     vx_arena_reset(p->arena, mark);
-    return s;
+    VX_TRY(s);
+    return vx_mark_not_finite(p->dev, p->broken, i, p->h);
 }
 
 // Files are far larger than what a layer computes: the next layer is read while this one works.
@@ -207,12 +209,26 @@ static vx_status prepare(pass *p, const vx_language_run *run)
     p->x = vx_arena_tensor(p->arena, p->act, p->rows, g->hidden);
     p->cos = vx_arena_tensor(p->arena, p->act, p->rows, g->head_dim / 2);
     p->sin = vx_arena_tensor(p->arena, p->act, p->rows, g->head_dim / 2);
+    p->broken = vx_arena_tensor(p->arena, VX_I32, VX_LANGUAGE_LAYERS);
     if (!vx_device_is_plan(p->dev)) {
         VX_TRY(check_ids(g, run));
+        static const int32_t none[VX_LANGUAGE_LAYERS];
+        VX_TRY(vx_upload(p->dev, p->broken, none));
         VX_TRY(vx_upload(p->dev, ids, run->ids));
         VX_TRY(vx_rotary_upload(p->dev, p->cos, p->sin, g, run->positions));
     }
     return vx_embed(p->dev, p->h, p->l->embedding, ids);
+}
+
+// Asked once at the end: a look after every layer would stop a device that works ahead.
+static vx_status check_finite(const pass *p)
+{
+    int32_t broken[VX_LANGUAGE_LAYERS];
+    if (vx_device_is_plan(p->dev)) return vx_ok();
+    VX_TRY(vx_download(p->dev, broken, p->broken));
+    for (int i = 0; i < VX_LANGUAGE_LAYERS; i++)
+        if (broken[i]) return vx_fail(VX_ERR_NOT_FINITE, "text encoder layer %d gives NaN or infinity", i);
+    return vx_ok();
 }
 
 static vx_status encode(pass *p, const vx_language_run *run)
@@ -224,7 +240,8 @@ static vx_status encode(pass *p, const vx_language_run *run)
         VX_TRY_IN(run_layer(p, i), "text encoder layer %d", i);
         if (run->layer_done) run->layer_done(run->user, i);
     }
-    return vx_device_sync(p->dev); // the work space below goes back to the arena
+    VX_TRY(vx_device_sync(p->dev)); // the work space goes back to the arena
+    return check_finite(p);
 }
 
 vx_status vx_language_encode(const vx_language *l, vx_device *dev, vx_arena *arena, vx_tensor out, const vx_language_run *run)

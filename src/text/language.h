@@ -23,7 +23,8 @@ const vx_language_config *vx_language_config_of(const vx_language *language);
 
 // out [rows, hidden] act (bf16: the exact arithmetic; f32: every rounding omitted). ids [rows], on the host, in 0..vocabulary-1.
 // positions [3][rows] (t, h, w), on the host; NULL = 0..rows-1 on all three. Scratch comes from the arena and is given back.
-// Works on the plan device. layer_done (may be NULL) is called after each layer.
+// Works on the plan device (ids may then be NULL). layer_done (may be NULL) is called after each layer.
+// Errors: VX_ERR_NOT_FINITE names the first layer whose residual stream holds NaN or infinity; VX_ERR_CONFIG: an id outside.
 typedef struct vx_language_run {
     const int32_t *ids;
     const int64_t *positions;

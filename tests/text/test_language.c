@@ -94,6 +94,7 @@ typedef struct variant {
     int head_dim;                                                          // in the configuration; 0 = 16
     const char *bias, *rope, *interleaved, *in_rope, *beside_rope, *extra; // NULL = usual
     bool no_config;
+    const char *infinite; // a tensor whose first element is infinite
     vx_code want;
     const char *message;
 } variant;
@@ -109,6 +110,8 @@ static void write_checkpoint(checkpoint *c, const variant *v)
     put(c, "lm_head.weight", VOCABULARY, HIDDEN);
     put(c, "model.visual.pos_embed.weight", 4, 8);
     if (v->extra) put(c, v->extra, 4, 8);
+    for (int i = 0; i < c->count; i++)
+        if (v->infinite && strcmp(v->infinite, c->name[i]) == 0) *(uint16_t *)(uintptr_t)c->tensor[i].data = 0x7f80;
     char path[128], config[1024];
     snprintf(path, sizeof path, "%s/model.safetensors", c->folder);
     assert_ok(vx_safetensors_write(path, true, c->tensor, c->count, NULL, 0));
@@ -366,13 +369,14 @@ static void a_failing_operator_is_named_and_scratch_given_back(void **state)
     vx_language_run run = { .rows = 4 };
     assert_ok(vx_language_encode(f->language, plan, arena, out, &run));
     int64_t calls = vx_device_plan_counts(plan).calls;
-    assert_int_equal(calls, 1 + 50 * 11); // embed; norm, linear, rope, attention, linear, add; norm, linear, swiglu, linear, add
+    assert_int_equal(calls,
+                     1 + 50 * 12); // embed; norm, linear, rope, attention, linear, add; norm, linear, swiglu, linear, add, mark
     for (int64_t k = 1; k <= calls; k++) {
         vx_device_plan_fail(plan, k, VX_ERR_DEVICE);
         vx_status s = vx_language_encode(f->language, plan, arena, out, &run);
         assert_int_equal(s.code, VX_ERR_DEVICE);
         char layer[40];
-        snprintf(layer, sizeof layer, "text encoder layer %d", (int)((k - 2) / 11));
+        snprintf(layer, sizeof layer, "text encoder layer %d", (int)((k - 2) / 12));
         if (k > 1) assert_non_null(strstr(s.message, layer));
         assert_int_equal(vx_arena_mark(arena), mark);
     }
@@ -407,6 +411,35 @@ static void what_cannot_be_encoded_is_refused(void **state)
     assert_ok(vx_language_encode(f->language, dev, arena, out, &run));
     vx_arena_destroy(&arena);
     vx_device_destroy(&dev);
+}
+
+static void a_result_that_is_not_finite_names_its_layer(void **state)
+{
+    (void)state;
+    checkpoint *c = malloc(sizeof *c);
+    write_checkpoint(c, &(variant){ .infinite = "model.language_model.layers.7.mlp.down_proj.weight" });
+    vx_component *component;
+    vx_language *l;
+    vx_device *dev;
+    vx_arena *arena;
+    assert_ok(vx_component_open(&component, VX_TEXT_ENCODER, c->folder));
+    assert_ok(vx_language_open(&l, component));
+    assert_ok(vx_device_cpu_create(&dev, &(vx_cpu_params){ .threads = 1 }));
+    assert_ok(vx_arena_create(dev, &arena, 1 << 20));
+    int32_t ids[ROWS];
+    some_ids(ids);
+    for (int half = 0; half < 2; half++) {
+        vx_tensor out = vx_arena_tensor(arena, half ? VX_BF16 : VX_F32, ROWS, HIDDEN);
+        vx_status s = vx_language_encode(l, dev, arena, out, &(vx_language_run){ .ids = ids, .rows = ROWS });
+        assert_int_equal(s.code, VX_ERR_NOT_FINITE);
+        assert_non_null(strstr(s.message, "layer 7 "));
+    }
+    vx_arena_destroy(&arena);
+    vx_device_destroy(&dev);
+    vx_language_close(&l);
+    vx_component_close(&component);
+    remove_checkpoint(c);
+    free(c);
 }
 
 static void checkpoints_that_do_not_fit_are_refused(void **state)
@@ -515,6 +548,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_layer_is_reported, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failing_operator_is_named_and_scratch_given_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_encoded_is_refused, set_up, tear_down),
+        cmocka_unit_test(a_result_that_is_not_finite_names_its_layer),
         cmocka_unit_test(checkpoints_that_do_not_fit_are_refused),
         cmocka_unit_test(rotary_axes_interleave),
         cmocka_unit_test(golden_prompt_is_reproduced),

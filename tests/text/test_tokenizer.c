@@ -1,8 +1,9 @@
 // Ids against the reference: the small tokenizer of the repository always, the released one when its files are there.
 #include "testing.h"
 
+#include <time.h>
+
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "vectors.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -12,6 +13,14 @@ enum { SLOWDOWN = 1 };
 #endif
 
 #define SMALL VX_TEST_DATA "/tokenizer"
+
+// Not by the clock on the wall: other programs run, too.
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static vx_tokenizer *open_small(void)
 {
@@ -143,11 +152,11 @@ static void released_tokenizer_gives_the_references_ids(void **state)
         return;
     }
     vx_tokenizer *t;
-    double begin = vx_clock_s();
+    double begin = processor_seconds();
     assert_ok(vx_tokenizer_open(&t, folder));
-    double seconds = vx_clock_s() - begin;
+    double seconds = processor_seconds() - begin;
     print_message("released tokenizer loaded in %.0f ms\n", seconds * 1e3);
-    assert_true(seconds < 0.5 * SLOWDOWN); // it counts against the second that a refused request may take
+    assert_true(seconds < 0.3 * SLOWDOWN); // it counts against the second that a refused request may take
     assert_int_equal(vx_tokenizer_vocabulary(t), 151676);
     json_t *root = load_json(vectors);
     check_ids(t, root, "ids");
@@ -189,9 +198,9 @@ static void time_of_long_texts_is_bounded(const vx_tokenizer *t)
             size += strlen(unit);
         }
         vx_tokens tokens = { 0 };
-        double begin = vx_clock_s();
+        double begin = processor_seconds();
         assert_ok(vx_tokenizer_encode(t, text, size, &tokens));
-        double seconds = vx_clock_s() - begin;
+        double seconds = processor_seconds() - begin;
         print_message("1 MiB of %s: %.3f s, %lld tokens\n", long_texts[i].says, seconds, (long long)tokens.count);
         if (seconds > 1.0 * SLOWDOWN) fail_msg("1 MiB of %s took %.2f s", long_texts[i].says, seconds);
         vx_free(tokens.ids);
