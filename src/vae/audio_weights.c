@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/checked.h"
 #include "base/log.h"
 #include "vae/audio_internal.h"
 
@@ -31,7 +30,7 @@ typedef struct binding {
     vx_component *c;
     job *jobs;
     int64_t count, capacity;
-    size_t bytes, largest;
+    size_t largest; // bytes of one of them, widened
     bool warned_narrow, warned_filter;
 } binding;
 
@@ -46,8 +45,7 @@ static vx_status add_job(binding *b, vx_tensor from, vx_tensor gain, vx_tensor *
     }
     b->jobs[b->count++] = (job){ from, gain, to };
     vx_tensor made = vx_tensor_make(NULL, VX_F32, from.rank, from.shape);
-    size_t bytes = vx_align_up(vx_tensor_bytes(made), VX_ARENA_ALIGN);
-    if (!vx_add_size(b->bytes, bytes, &b->bytes)) return vx_fail(VX_ERR_FILE_LIMIT, "the audio decoder's weights overflow");
+    size_t bytes = vx_tensor_bytes(made);
     if (bytes > b->largest) b->largest = bytes;
     *to = made;
     return vx_ok();
@@ -231,11 +229,26 @@ static vx_status make(binding *b, vx_device *dev)
     return s;
 }
 
+// The arena knows best what it needs for all of them.
+static vx_status create_arena(binding *b, vx_device *dev)
+{
+    vx_device *plan = NULL;
+    vx_arena *planned = NULL;
+    VX_TRY(vx_device_plan_create(&plan, dev));
+    vx_status s = vx_arena_create(plan, &planned, 0);
+    for (int64_t i = 0; i < b->count && s.code == VX_OK; i++)
+        vx_arena_take(planned, VX_F32, b->jobs[i].from.rank, b->jobs[i].from.shape);
+    if (s.code == VX_OK) s = vx_arena_create(dev, &b->d->weights, vx_arena_high(planned));
+    vx_arena_destroy(&planned);
+    vx_device_destroy(&plan);
+    return s;
+}
+
 vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c, vx_device *dev)
 {
     binding b = { .d = d, .c = c };
     vx_status s = bind_all(&b);
-    if (s.code == VX_OK) s = vx_arena_create(dev, &d->weights, b.bytes + VX_ARENA_ALIGN);
+    if (s.code == VX_OK) s = create_arena(&b, dev);
     if (s.code == VX_OK) s = make(&b, dev);
     vx_free(b.jobs);
     return s;
