@@ -98,6 +98,14 @@ static void pack_keys_and_values(void *ctx, int64_t piece, int worker)
     }
 }
 
+static void hide_later_keys(const struct job *job, int64_t row, int rows, int64_t key0, int keys, float *scores)
+{
+    const float never = job->args->scale < 0 ? INFINITY : -INFINITY;
+    for (int i = 0; i < rows; i++) {
+        for (int64_t j = vx_max_i64(0, row + i + 1 - key0); j < keys; j++) scores[i * VX_DENSE_K_STRIDE + j] = never;
+    }
+}
+
 // One tile of query rows meets one key block.
 static void tile_block(const struct job *job, const float *packed, int64_t block, int64_t row, int rows, const float *q,
                        float *scores, float *out, vx_softmax_row *state)
@@ -110,14 +118,10 @@ static void tile_block(const struct job *job, const float *packed, int64_t block
         const vx_dense_rows b = { packed + j * s->d, &none, 1, (int)s->d, s->nr };
         job->kernels->tile(rows, q, &b, scores + j, VX_DENSE_K_STRIDE, false);
     }
-    for (int i = 0; i < rows; i++) {
-        float *line = scores + i * VX_DENSE_K_STRIDE;
-        if (job->args->causal) {
-            const float never = job->args->scale < 0 ? INFINITY : -INFINITY;
-            for (int64_t j = vx_max_i64(0, row + i + 1 - key0); j < keys; j++) line[j] = never;
-        }
-        job->kernels->softmax(line, keys, job->args->scale, job->bf16, &state[i]);
-        if (block > 0 && state[i].correction != 1.0f) job->kernels->rescale(out + i * width, state[i].correction, (int)width);
+    if (job->args->causal) hide_later_keys(job, row, rows, key0, keys, scores);
+    job->kernels->softmax(scores, rows, keys, job->args->scale, job->bf16, state);
+    for (int i = 0; i < rows && block > 0; i++) {
+        if (state[i].correction != 1.0f) job->kernels->rescale(out + i * width, state[i].correction, (int)width);
     }
     packed += s->key_floats;
     for (int64_t c = 0; c < width; c += s->nr, packed += (ptrdiff_t)even * s->nr) {

@@ -69,9 +69,10 @@ struct vx_dense_kernels {
     void (*finish_row)(float *out, const float *c, const float *bias, const float *residual, int n);
     // c[j] *= factor, j < n.
     void (*rescale)(float *c, float factor, int n);
-    // s[j] = rn(exp(scale * s[j] - max)), j < n, of scores; zero from n to the next multiple of nr. With `bf16` pairs change
-    // places. The sum adds the unrounded values: 32 partial sums (j mod 32), tree32, onto the corrected sum before.
-    void (*softmax)(float *s, int n, float scale, bool bf16, vx_softmax_row *row);
+    // Rows of an A tile of scores: s[j] = rn(exp(scale * s[j] - max)), j < n; zero from n to the next multiple of nr. With
+    // `bf16` pairs change places. A row's sum adds the unrounded values: 32 partial sums (j mod 32), tree32, onto the
+    // corrected sum before.
+    void (*softmax)(float *s, int rows, int n, float scale, bool bf16, vx_softmax_row *row);
     void (*snake)(const vx_snake_run *run);
 };
 

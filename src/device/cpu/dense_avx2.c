@@ -18,10 +18,6 @@ static inline vf vf_max(vf a, vf b)
 {
     return (vf)_mm256_max_ps((__m256)a, (__m256)b);
 }
-static inline bool vm_any(vu mask)
-{
-    return _mm256_movemask_epi8((__m256i)mask) != 0;
-}
 static inline vf vf_swap_pairs(vf x)
 {
     return (vf)_mm256_permute_ps((__m256)x, 0xb1);

@@ -18,14 +18,6 @@ static inline vf vf_max(vf a, vf b)
 {
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
 }
-static inline bool vm_any(vu mask)
-{
-    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
-}
-static inline vf vf_swap_pairs(vf x)
-{
-    return (vf)_mm512_permute_ps((__m512)x, 0xb1);
-}
 
 // Words w[r] = 16 words of row r become w[c] = word c of 16 rows.
 static inline void transpose(__m512i w[16])
@@ -61,6 +53,54 @@ static inline void transpose(__m512i w[16])
 
 static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap);
 #include "device/cpu/gemm_kernel.inc"
+
+#define VX_OWN_SOFTMAX_PARTS
+#include "tensor/mathf_inline.h"
+
+// As in softmax_kernel.inc, less what masks make superfluous: scaling by 2^n keeps NaN and is exact for x >= VX_EXP_MIN.
+static inline vf vf_exp(vf x)
+{
+    const vf magic = vf_splat(VX_MATHF_MAGIC);
+    const __mmask16 keep = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(VX_EXP_MIN), _CMP_NLT_UQ);
+    const vf y = vf_max(vf_splat(VX_EXP_MIN), x);
+    const vf n = vf_fma(y, vf_splat(VX_EXP_LOG2E), magic) - magic;
+    const vf high = vf_fma(n, vf_splat(-VX_EXP_LN2_HI), y);
+    const vf r = vf_fma(n, vf_splat(-VX_EXP_LN2_LO), high);
+    vf q = vf_fma(vf_splat(VX_EXP_Q4), r, vf_splat(VX_EXP_Q3));
+    q = vf_fma(q, r, vf_splat(VX_EXP_Q2));
+    q = vf_fma(q, r, vf_splat(VX_EXP_Q1));
+    q = vf_fma(q, r, vf_splat(VX_EXP_Q0));
+    const vf low = vf_fma(n, vf_splat(-VX_EXP_LN2_LO), (r * r) * q);
+    const vf p = vf_splat(1.0f) + (high + low);
+    return (vf)_mm512_maskz_scalef_ps(keep, (__m512)p, (__m512)n);
+}
+
+// One shuffle of bytes cuts the low halves off and exchanges the pairs. A NaN descends from a bf16 one or is the default one:
+// its low half is zero and the addition cannot carry out of it.
+static inline vf vf_bf16_weight(vf e)
+{
+    const __m512i u = (__m512i)e;
+    const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+    __m512i nearest = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    nearest = _mm512_mask_add_epi32(nearest, odd, nearest, _mm512_set1_epi32(1));
+    const __m128i cut = _mm_setr_epi8(-1, -1, 6, 7, -1, -1, 2, 3, -1, -1, 14, 15, -1, -1, 10, 11);
+    return (vf)_mm512_shuffle_epi8(nearest, _mm512_broadcast_i32x4(cut));
+}
+
+static inline float vf_most(const vf v[NV])
+{
+    return _mm512_reduce_max_ps(_mm512_max_ps((__m512)v[0], (__m512)v[1]));
+}
+
+static inline float vf_tree32(const vf v[2])
+{
+    __m512 t = _mm512_add_ps((__m512)v[0], (__m512)v[1]);
+    t = _mm512_add_ps(t, _mm512_shuffle_f32x4(t, t, 0x4e));
+    t = _mm512_add_ps(t, _mm512_shuffle_f32x4(t, t, 0xb1));
+    t = _mm512_add_ps(t, _mm512_permute_ps(t, 0x4e));
+    t = _mm512_add_ps(t, _mm512_permute_ps(t, 0xb1));
+    return _mm512_cvtss_f32(t);
+}
 
 // Sixteen rows by as many whole vectors as k has; tells how many k were packed.
 static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap)

@@ -19,10 +19,6 @@ static inline vf vf_max(vf a, vf b)
 {
     return (vf){ a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1], a[2] > b[2] ? a[2] : b[2], a[3] > b[3] ? a[3] : b[3] };
 }
-static inline bool vm_any(vu mask)
-{
-    return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
-}
 static inline vf vf_swap_pairs(vf x)
 {
     return (vf){ x[1], x[0], x[3], x[2] };

@@ -77,10 +77,10 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_li
         return s;
     }
     s.block = VX_DENSE_K;
-    s.group_rows = GROUP_TILES * s.mr;
+    // Fewer rows, smaller groups: enough pieces to share out.
+    s.group_rows = (tiles >= 16 * GROUP_TILES ? GROUP_TILES : GROUP_TILES / 2) * s.mr;
     s.row_groups = vx_ceil_div(s.m, s.group_rows);
-    // Fewer rows, narrower column groups: enough pieces to share out.
-    s.group_panels = GROUP_COLUMNS / s.nr / (s.row_groups >= 16 ? 1 : s.row_groups >= 4 ? 2 : 4);
+    s.group_panels = GROUP_COLUMNS / s.nr / (s.row_groups >= 8 ? 1 : 2);
     const int64_t panel_bytes = (s.k + 1) * s.nr * 4; // with its bias
     s.chunk_panels = vx_min_i64(s.panels, vx_max_i64(CHUNK_COLUMNS / s.nr, CHUNK_BYTES / panel_bytes));
     s.chunk = vx_align_up((size_t)(s.chunk_panels * panel_bytes), 4096);
