@@ -8,11 +8,11 @@
 
 // By frequency, roughly: word beginnings ("Ġ" is a space) before endings, parts before wholes.
 static const char *const merges[] = {
-    "Ġ t",     "h e",  "i n",   "r e",    "o n",  "e r",  "a t",   "Ġ a",     "Ġt he", "e n",  "o r",  "a n",   "e s",   "i s",
-    "Ġ s",     "o u",  "Ġ w",   "i t",    "a r",  "in g", "Ġ o",   "Ġo f",    "Ġ c",   "Ġ b",  "Ġ m",  "Ġ f",   "e d",   "a l",
-    "l e",     "n d",  "Ġa nd", "s t",    "r o",  "l l",  "Ġ d",   "Ġ p",     "i c",   "Ġ in", "Ġ l",  "i g",   "ig h",  "igh t",
-    "Ġl ight", "Ġ g",  "u r",   "a s",    "o m",  "e l",  "v e",   "Ġ h",     "Ġ n",   "c h",  "e a",  "Ġs ea", "o w",   "a y",
-    "s h",     "T he", "Ġ on",  "Ġw ith", "Ġs l", "t h",  "Ġw at", "Ġwat er", "l o",   "o o",  "Ġb l", "Ġs k",  "Ġsk y",
+    "Ġ t",     "h e",  "i n",   "r e",   "o n",    "e r",  "a t", "Ġ a",   "Ġt he",   "e n",  "o r", "a n",   "e s",  "i s",
+    "Ġ s",     "o u",  "Ġ w",   "i t",   "a r",    "in g", "Ġ o", "Ġo f",  "Ġ c",     "Ġ b",  "Ġ m", "Ġ f",   "e d",  "a l",
+    "l e",     "n d",  "Ġa nd", "s t",   "r o",    "l l",  "Ġ d", "Ġ p",   "i c",     "Ġ in", "Ġ l", "i g",   "ig h", "igh t",
+    "Ġl ight", "Ġ g",  "u r",   "a s",   "o m",    "e l",  "v e", "Ġ h",   "Ġ n",     "c h",  "e a", "Ġs ea", "o w",  "a y",
+    "s h",     "T he", "Ġ on",  "Ġw it", "Ġwit h", "Ġs l", "t h", "Ġw at", "Ġwat er", "l o",  "o o", "Ġb l",  "Ġs k", "Ġsk y",
 };
 
 typedef struct added {

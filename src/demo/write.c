@@ -113,7 +113,7 @@ static vx_status write_tokenizer(writing *w, const char *folder)
     char *encoder = vx_path_join(w->root, "text_encoder");
     vx_status s = encoder ? make_folder(encoder) : vx_fail(VX_ERR_MEMORY, "no memory for a path");
     if (s.code == VX_OK) s = vx_demo_json_file(encoder, "config.json", vx_demo_language_config(&w->sizes, special), w->replace);
-    if (s.code == VX_OK) s = write_weights(w, encoder, SHARDS, vx_demo_language, 0.5f, vx_demo_pretty_language);
+    if (s.code == VX_OK) s = write_weights(w, encoder, SHARDS, vx_demo_language, 0.4f, vx_demo_pretty_language);
     json_decref(special);
     vx_free(encoder);
     return s;
