@@ -128,6 +128,16 @@ static void swap(vx_tensor *a, vx_tensor *b)
     *b = t;
 }
 
+// b = a faded into b along x. Colour by colour, here and below: then a line is a row of pixels, not one pixel.
+static vx_status fade_columns(vx_device *dev, vx_tensor b, vx_tensor a)
+{
+    for (int64_t c = 0; c < VX_COLOURS; c++) {
+        vx_tensor plane = vx_tensor_slice(b, 3, c, c + 1);
+        VX_TRY(vx_fade(dev, plane, vx_tensor_slice(a, 3, c, c + 1), plane, 2));
+    }
+    return vx_ok();
+}
+
 // Leaves the raw edges of tile (i, j), blends it with those of its neighbours, and puts it in its place.
 static vx_status stitch(stream *s, int i, int j, vx_tensor tail)
 {
@@ -143,8 +153,7 @@ static vx_status stitch(stream *s, int i, int j, vx_tensor tail)
     }
     if (j > 0) {
         int64_t e = s->x.overlap[j - 1];
-        vx_tensor left = vx_tensor_slice(t, 2, 0, e);
-        VX_TRY(vx_fade(s->dev, left, vx_tensor_slice(s->right[0], 2, 0, e), left, 2));
+        VX_TRY(fade_columns(s->dev, vx_tensor_slice(t, 2, 0, e), vx_tensor_slice(s->right[0], 2, 0, e)));
     }
     if (low > 0) swap(&s->below[j], spare);
     if (side > 0) swap(&s->right[0], &s->right[1]);
@@ -188,7 +197,11 @@ static vx_status emit(stream *s, vx_tensor frames, int64_t first)
     int64_t count = vx_min_i64(frames.shape[0], s->frames - first);
     if (count <= 0) return vx_ok();
     frames = vx_tensor_slice(frames, 0, 0, count);
-    VX_TRY(vx_affine(s->dev, frames, frames, s->rgb_std, s->rgb_mean, 3));
+    for (int64_t c = 0; c < VX_COLOURS; c++) {
+        vx_tensor plane = vx_tensor_slice(frames, 3, c, c + 1);
+        VX_TRY(vx_affine(s->dev, plane, plane, vx_tensor_slice(s->rgb_std, 0, c, c + 1),
+                         vx_tensor_slice(s->rgb_mean, 0, c, c + 1), 3));
+    }
     VX_TRY(vx_clamp(s->dev, frames, frames, 0.0f, 1.0f));
     return s->decode->frames ? s->decode->frames(s->decode->user, first, frames) : vx_ok();
 }

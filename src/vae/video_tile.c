@@ -122,13 +122,17 @@ static vx_status feed_forward(const vx_video_decoder *d, vx_device *dev, const v
     return vx_gate_add(dev, tile->x, y, block->scale2, (vx_tensor){ 0 });
 }
 
-// patch [T, h, w, c, dt, dy, dx] to pixels [frame, y, x, c], for latents [t0, t1) and their raw frames from `skip` on.
+// patch [T, h, w, c, dt, dy, dx] to pixels [frame, y, x, c], for latents [t0, t1) and their raw frames from `skip` on. Colour by
+// colour, so that a copy's lines are the 16 pixels of a patch and not the 3 colours of a pixel (five times the speed).
 static vx_status scatter(vx_device *dev, vx_tensor pixels, vx_tensor patch, int64_t t0, int64_t t1, int64_t skip)
 {
     vx_tensor from = vx_tensor_slice(vx_tensor_slice(patch, 0, t0, t1), 4, skip, VX_PATCH_FRAMES);
     // [t, dt, h, dy, w, dx, c], then in the order of `from`
     vx_tensor to = vx_tensor_split(vx_tensor_split(vx_tensor_split(pixels, 2, VX_PATCH), 1, VX_PATCH), 0, VX_PATCH_FRAMES - skip);
-    return vx_copy(dev, vx_tensor_permute(to, (const int[]){ 0, 2, 4, 6, 1, 3, 5 }), from);
+    to = vx_tensor_permute(to, (const int[]){ 0, 2, 4, 6, 1, 3, 5 });
+    for (int64_t c = 0; c < VX_COLOURS; c++)
+        VX_TRY(vx_copy(dev, vx_tensor_slice(to, 3, c, c + 1), vx_tensor_slice(from, 3, c, c + 1)));
+    return vx_ok();
 }
 
 static vx_status to_pixels(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile, vx_tensor main, vx_tensor tail)
