@@ -310,6 +310,8 @@ static vx_status parse(vx_safetensors *st, const char *text, size_t size, uint64
     st->header_bytes = size;
     if (size > MOST_HEADER)
         return vx_fail(VX_ERR_FILE_LIMIT, "%s: the header is %zu bytes, at most %d", vx_short_path(st->path), size, MOST_HEADER);
+    // Published files are padded with up to 8 MiB of spaces.
+    while (size > 0 && strchr(" \t\r\n", text[size - 1]) && text[size - 1]) size--;
     // Counted before the parser builds them: its tree is many times the text.
     size_t keys = outer_keys(text, size, NULL);
     if (keys > MOST_TENSORS + 1)
@@ -324,7 +326,7 @@ static vx_status parse(vx_safetensors *st, const char *text, size_t size, uint64
     if (s.code != VX_OK) return s;
     if (st->count > 1) qsort(st->entries, (size_t)st->count, sizeof *st->entries, compare_offsets);
     VX_TRY(check_tiling(st, data_size, strict));
-    for (int i = 0; i < st->count; i++) st->entries[i].offset += LENGTH_BYTES + (uint64_t)size;
+    for (int i = 0; i < st->count; i++) st->entries[i].offset += LENGTH_BYTES + st->header_bytes;
     index_names(st);
     return vx_ok();
 }

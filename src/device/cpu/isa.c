@@ -2,6 +2,16 @@
 // wide registers).
 #include "device/cpu/isa.h"
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+// Asked by hand: clang 14 does not know this feature by name.
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 static const char *const names[VX_ISA_COUNT] = { "generic", "avx2", "avx512", "avx512bf16" };
 
@@ -9,8 +19,7 @@ vx_isa vx_isa_best(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
-        return VX_ISA_GENERIC;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return VX_ISA_GENERIC;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512vl"))
         return VX_ISA_AVX2;
