@@ -11,7 +11,7 @@ static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dty
     const int64_t rows = s->weight.shape[0];
     if (s->column < 0 || rows < 0 || s->column > w->n - rows)
         return vx_fail(VX_ERR_SHAPE, "%s: segment %d writes columns %lld to %lld of %lld", op, i, (long long)s->column,
-                       (long long)(s->column + rows), (long long)w->n);
+                       (long long)s->column + rows, (long long)w->n);
     if (!vx_is_vector_or_none(s->bias, rows))
         return vx_fail(VX_ERR_SHAPE, "%s: bias of segment %d is %s, expected [%lld]", op, i, vx_shape_text(shape, s->bias),
                        (long long)rows);
