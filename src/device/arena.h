@@ -16,9 +16,8 @@ enum { VX_ARENA_ALIGN = 64 };
 vx_status vx_arena_create(vx_device *dev, vx_arena **out, size_t bytes); // plan device: bytes is ignored
 void vx_arena_destroy(vx_arena **arena);
 vx_tensor vx_arena_take(vx_arena *arena, vx_dtype dtype, int rank, const int64_t *shape); // contiguous, aligned to 64
-#define vx_arena_tensor(arena, dtype, ...)                                                                 \
-    vx_arena_take((arena), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)),           \
-                  (const int64_t[]){ __VA_ARGS__ })
+#define vx_arena_tensor(arena, dtype, ...) \
+    vx_arena_take((arena), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (const int64_t[]){ __VA_ARGS__ })
 size_t vx_arena_mark(const vx_arena *arena);
 void vx_arena_reset(vx_arena *arena, size_t mark); // everything taken since is gone
 size_t vx_arena_high(const vx_arena *arena);

@@ -7,30 +7,30 @@
 #ifndef VX_DEVICE_DEVICE_H
 #define VX_DEVICE_DEVICE_H
 
+#include "base/status.h"
+#include "tensor/tensor.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/status.h"
-#include "tensor/tensor.h"
 
 typedef struct vx_device vx_device;
 
 // -- the computing back end -------------------------------------------------------------------------------------------
 typedef struct vx_cpu_params {
-    int threads;      // 0 = one per processor that this process may use
-    const char *isa;  // NULL = best found; "generic", "avx2", "avx512", "avx512bf16" mask off what is newer
+    int threads;     // 0 = one per processor that this process may use
+    const char *isa; // NULL = best found; "generic", "avx2", "avx512", "avx512bf16" mask off what is newer
 } vx_cpu_params;
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params); // NULL = defaults
-const char *vx_device_isa(const vx_device *dev); // what the CPU back end chose
+const char *vx_device_isa(const vx_device *dev);                              // what the CPU back end chose
 
 // -- plan: runs network code on shapes alone -----------------------------------------------------------------------------
 // Accepts tensors without data, computes nothing, counts. `like` (borrowed) says whose scratch needs are counted.
 typedef struct vx_plan_counts {
     int64_t calls;
-    double flop;            // 2 per multiply-add
-    double bytes;           // read and written, each operand once
-    double weight_bytes;    // of which weights
-    size_t scratch;         // the largest need of one operator of `like`
+    double flop;         // 2 per multiply-add
+    double bytes;        // read and written, each operand once
+    double weight_bytes; // of which weights
+    size_t scratch;      // the largest need of one operator of `like`
 } vx_plan_counts;
 vx_status vx_device_plan_create(vx_device **out, const vx_device *like);
 vx_plan_counts vx_device_plan_counts(const vx_device *dev);
@@ -45,8 +45,8 @@ bool vx_device_is_plan(const vx_device *dev);
 typedef struct vx_trace_event {
     const char *op;
     double seconds, flop, bytes;
-    bool finite;            // of the output; true when not checked
-    const vx_tensor *out;   // valid during the call; an operator with two outputs gives two events; NULL: it has none
+    bool finite;          // of the output; true when not checked
+    const vx_tensor *out; // valid during the call; an operator with two outputs gives two events; NULL: it has none
 } vx_trace_event;
 typedef struct vx_trace_params {
     void (*event)(void *user, const vx_trace_event *event);

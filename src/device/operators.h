@@ -16,9 +16,9 @@
 // A linear's weight: row segments, each from its own place in a file, that together write `n` output columns.
 enum { VX_MAX_SEGMENTS = 4 };
 typedef struct vx_weight_segment {
-    vx_tensor weight;  // [rows, k] f32|bf16|f16, unit last stride
-    vx_tensor bias;    // [rows] f32|bf16|f16, or rank 0
-    int64_t column;    // output column of row 0
+    vx_tensor weight; // [rows, k] f32|bf16|f16, unit last stride
+    vx_tensor bias;   // [rows] f32|bf16|f16, or rank 0
+    int64_t column;   // output column of row 0
 } vx_weight_segment;
 typedef struct vx_weight {
     int64_t n, k;
@@ -44,8 +44,10 @@ typedef enum vx_norm_rounding {
 vx_status vx_rms_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, float eps, vx_norm_rounding rounding);
 // vx_rms_norm (once), then rn(rn(n * rn(1 + scale[row])) + shift[row]): the composition, bit for bit.
 //   shift, scale [table, n] act (any row stride)     row [rows] i32, each in 0..table-1: the one condition not checked
-vx_status vx_rms_norm_modulate(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor shift, vx_tensor scale, vx_tensor row, float eps);
-// (x - mean) / sqrt(var + eps) * w + b, biased variance, two passes, sums as vx_rms_norm's (mean by addition).
+vx_status vx_rms_norm_modulate(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor shift, vx_tensor scale,
+                               vx_tensor row, float eps);
+// (x - mean) / sqrt(var + eps) * w + b, biased variance, two passes, sums as vx_rms_norm's (mean by addition);
+// the quotient is a division by the root.
 //   out, x [rows, n] act     w, b [n] f32|bf16|f16 or rank 0     one rounding at the end
 vx_status vx_layer_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor b, float eps);
 
@@ -63,9 +65,13 @@ vx_status vx_silu(vx_device *dev, vx_tensor out, vx_tensor x);
 // transposes, casts. Float to float rounds to nearest even; equal dtypes copy bits; integers only to the same integer.
 vx_status vx_copy(vx_device *dev, vx_tensor out, vx_tensor x);
 // out = (c0*x0 + c1*x1) + c2*x2, f32, every product and sum rounded; 1 to 3 terms; out may be any of them. Any shape, contiguous.
-typedef struct vx_term { float c; vx_tensor x; } vx_term;
+typedef struct vx_term {
+    float c;
+    vx_tensor x;
+} vx_term;
 vx_status vx_blend(vx_device *dev, vx_tensor out, const vx_term *terms, int count);
-// out[i] = x[i]*scale[c] + shift[c], c the index on `axis`, f32, product rounded, then sum.  Any strides, rank <= 5. In place allowed.
+// out[i] = x[i]*scale[c] + shift[c], c the index on `axis`, f32, product rounded, then sum.  Any strides, rank <= 5. In place
+// allowed.
 vx_status vx_affine(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor scale, vx_tensor shift, int axis);
 // Rows of a table: out[i] = rn(table[ids[i]]).   table [vocab, n] f32|bf16|f16   ids [rows] i32, in 0..vocab-1, not checked
 vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids);
@@ -83,13 +89,13 @@ typedef struct vx_qk_norm_rope_params {
     vx_tensor cos, sin;
 } vx_qk_norm_rope_params;
 // Per row and head, in place: RMS norm over head_dim, then rotation.   q [rows, heads, head_dim] act, any row and head
-// strides; k the same with its own number of heads.
+// strides; k the same with its own number of heads, or rank 0.
 // Sum of squares over d: lane l takes elements l, l+32, ...: the first by a product, the others by fma; tree32; /d; 1/sqrtf.
 vx_status vx_qk_norm_rope(vx_device *dev, vx_tensor q, vx_tensor k, const vx_qk_norm_rope_params *params);
 
 typedef struct vx_attention_params {
-    float scale;  // 0 = 1/sqrt(head_dim)
-    bool causal;  // key i <= query i; needs as many keys as queries
+    float scale; // 0 = 1/sqrt(head_dim)
+    bool causal; // key i <= query i; needs as many keys as queries
 } vx_attention_params;
 // out[i,h,:] = rn(sum_j rn(e_ij) v[j,g,:] / sum_j e_ij), e = exp(scale * q.k - m), g = h / (heads / kv_heads).
 //   out, q [sq, heads, d] act     k, v [skv, kv_heads, d] act     any row and head strides; d a multiple of 8, <= 256
@@ -112,15 +118,17 @@ vx_status vx_conv_transpose1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_ten
 // down2(snakebeta(up2(x))) per channel with replicate padding (audio VAE specification, A3).
 //   out, x [c, l]   alpha, beta [c] f32, log scale as stored   up, down [12] f32
 // snakebeta(v) = v + (1/(exp(beta)+1e-9)) * sin(exp(alpha)*v)^2
-vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha, vx_tensor beta, vx_tensor up, vx_tensor down);
+vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha, vx_tensor beta, vx_tensor up,
+                              vx_tensor down);
 
-// ---- pictures, f32 --------------------------------------------------------------------------------------------------------------
-// Along `axis` of extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division.
-// Any strides, rank <= 5; out may be a or b.
+// ---- pictures, f32
+// -------------------------------------------------------------------------------------------------------------- Along `axis` of
+// extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division. Any strides, rank
+// <= 5; out may be a or b.
 vx_status vx_fade(vx_device *dev, vx_tensor out, vx_tensor a, vx_tensor b, int axis);
 // Clamp to [lo, hi]; NaN stays NaN. Any strides, in place allowed.
 vx_status vx_clamp(vx_device *dev, vx_tensor out, vx_tensor x, float lo, float hi);
-// u8 = nearest(255 * clamp(x, 0, 1)), ties to even. Any strides.   out u8   x f32
+// u8 = nearest(255 * clamp(x, 0, 1)), ties to even; NaN gives 0. Any strides.   out u8   x f32
 vx_status vx_to_u8(vx_device *dev, vx_tensor out, vx_tensor x);
 
 #endif
