@@ -228,7 +228,7 @@ static vx_status json_as_text(const char *name, const json_t *value, vx_str *tex
     else if (json_is_integer(value))
         vx_str_print(text, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        vx_str_print(text, "%.17g", json_real_value(value));
+        vx_str_print(text, json_real_value(value) == floor(json_real_value(value)) ? "%.1f" : "%.17g", json_real_value(value)); // 1e3 is no integer
     else if (json_is_boolean(value))
         vx_str_print(text, "%s", json_is_true(value) ? "true" : "false");
     else if (json_is_array(value) && json_array_size(value) <= VX_MAX_SIGMAS) {
