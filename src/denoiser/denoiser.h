@@ -1,8 +1,9 @@
 // The transformer: 50 blocks over one packed sequence of text, audio and video rows (denoiser specification, section 1).
-// Three parts, so that a step cache can decide between them: embed, blocks [from, to), head.
+// One evaluation is three parts: the rows are embedded, run through the blocks, and through the heads.
 //
-// A request goes: vx_denoiser_prepare_text (once), vx_denoiser_prepare_steps (once: modulation tables of all timesteps),
-// then per evaluation vx_denoiser_evaluate. Everything works on the plan device.
+// A request goes: vx_denoiser_prepare once (text rows, rotary and modulation tables of all evaluations), then
+// vx_denoiser_evaluate per evaluation, in any order. Everything works on the plan device. Numbers: docs/numerics.md.
+// Threads: an open denoiser may be shared; a request belongs to its device's caller.
 #ifndef VX_DENOISER_DENOISER_H
 #define VX_DENOISER_DENOISER_H
 
@@ -17,7 +18,8 @@ typedef struct vx_denoiser_config {
     float norm_eps, qk_norm_eps, final_norm_eps;
 } vx_denoiser_config;
 
-vx_status vx_denoiser_open(vx_denoiser **out, vx_component *component); // borrows the component
+// Borrows the component. Errors: VX_ERR_CONFIG naming the member, VX_ERR_TENSOR_* naming the tensor.
+vx_status vx_denoiser_open(vx_denoiser **out, vx_component *component);
 void vx_denoiser_close(vx_denoiser **denoiser);
 const vx_denoiser_config *vx_denoiser_config_of(const vx_denoiser *denoiser);
 
@@ -25,9 +27,9 @@ const vx_denoiser_config *vx_denoiser_config_of(const vx_denoiser *denoiser);
 typedef struct vx_denoiser_request vx_denoiser_request;
 
 typedef struct vx_denoiser_params {
-    vx_dtype act;                 // VX_BF16 (exact) or VX_F32
-    const vx_layout *layout;      // borrowed for the request
-    vx_tensor prompt_embeds;      // [text_rows, text_dim] bf16|f32, on the device
+    vx_dtype act;            // VX_BF16 (exact) or VX_F32
+    const vx_layout *layout; // borrowed for the request
+    vx_tensor prompt_embeds; // [text_rows, text_dim] bf16|f32, on the device
     // Timesteps of every evaluation, f32 on the host: [evaluations] each (t = 1 - sigma).
     const float *t_video, *t_audio;
     int64_t evaluations;
@@ -35,8 +37,11 @@ typedef struct vx_denoiser_params {
     void *user;
 } vx_denoiser_params;
 
-// Takes what it needs from the arena (and gives scratch back): refines the text, builds rotary and modulation tables.
-vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *denoiser, vx_device *dev, vx_arena *arena, const vx_denoiser_params *params);
+// Takes what it needs from the arena (and gives scratch back): refines the text, builds rotary and modulation tables. The
+// arena must not be reset below what it took before vx_denoiser_finish. The parameters are read during the call, the layout
+// until the end. Errors: VX_ERR_DTYPE (f16: the residual stream leaves its range), VX_ERR_SHAPE, VX_ERR_NOT_FINITE (text).
+vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *denoiser, vx_device *dev, vx_arena *arena,
+                              const vx_denoiser_params *params);
 void vx_denoiser_finish(vx_denoiser_request **request);
 
 // One evaluation, index k: velocities (data-ward: x0 = x + sigma*v) of the target rows.
@@ -44,9 +49,11 @@ void vx_denoiser_finish(vx_denoiser_request **request);
 //   audio_rows [all audio rows, audio_channels] f32: conditions first
 //   video_velocity [layout->video_rows, ...], audio_velocity [layout->audio_rows, ...] f32
 // NaN or infinity in the residual stream ends in VX_ERR_NOT_FINITE naming the block ("block 17") or the head. No allocation.
-vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tensor video_rows, vx_tensor audio_rows, vx_tensor video_velocity, vx_tensor audio_velocity);
+vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tensor video_rows, vx_tensor audio_rows,
+                               vx_tensor video_velocity, vx_tensor audio_velocity);
 
-// latent [channels, T, H, W] <-> rows [T*(H/2)*(W/2), channels*4]; audio latent [2, channels, A] <-> rows [2*A, channels]. Any device.
+// latent [channels, T, H, W] <-> rows [T*(H/2)*(W/2), channels*4]; audio latent [2, channels, A] <-> rows [2*A, channels]. Any
+// device.
 vx_status vx_patchify(vx_device *dev, vx_tensor rows, vx_tensor latent);
 vx_status vx_unpatchify(vx_device *dev, vx_tensor latent, vx_tensor rows);
 

@@ -65,8 +65,8 @@ void vx_layout_free(vx_layout *layout);
 // the index of the others is -1. Returns how many are distinct.
 int vx_layout_timesteps(const vx_layout *layout, float t_video, float t_audio, float distinct[VX_CLOCKS], int index[VX_CLOCKS]);
 
-// Rows of each kind, conditions first, as the reference's index lists. Caller's arrays; NULL to only count.
-int64_t vx_layout_indices(const vx_layout *layout, int tag,
-                          int32_t *out); // tag: VX_MODALITY_VIDEO (patch rows), _AUDIO, _TEXT (presentation rows)
+// Rows of one kind, conditions first, as the reference's index lists: VX_MODALITY_VIDEO (patch rows), _AUDIO, or _TEXT (the
+// presentation's rows, whatever their tags). Returns how many; out is the caller's array, or NULL to only count.
+int64_t vx_layout_indices(const vx_layout *layout, int tag, int32_t *out);
 
 #endif

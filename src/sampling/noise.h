@@ -7,13 +7,15 @@
 
 typedef enum vx_noise { VX_NOISE_SGLANG, VX_NOISE_DIFFUSERS, VX_NOISE_COMFYUI } vx_noise;
 
-typedef struct vx_noise_shape { int64_t channels, frames, height, width; } vx_noise_shape;
+typedef struct vx_noise_shape {
+    int64_t channels, frames, height, width;
+} vx_noise_shape;
 typedef struct vx_noise_params {
     vx_noise convention;
     uint64_t seed;
-    vx_noise_shape video;              // latent
+    vx_noise_shape video;                 // latent
     int64_t audio_channels, audio_frames; // per stereo channel
-    const vx_noise_shape *conditions;  // visual conditions in packed order
+    const vx_noise_shape *conditions;     // visual conditions in packed order
     int condition_count;
 } vx_noise_params;
 

@@ -17,10 +17,14 @@ typedef struct vx_sampler_params {
 } vx_sampler_params;
 
 // Evaluates the model at step k on x (the state that the model sees, audio not carried) into v: data-ward velocities.
-typedef vx_status (*vx_velocity_fn)(void *user, int64_t k, vx_tensor video, vx_tensor audio, vx_tensor video_velocity, vx_tensor audio_velocity);
+typedef vx_status (*vx_velocity_fn)(void *user, int64_t k, vx_tensor video, vx_tensor audio, vx_tensor video_velocity,
+                                    vx_tensor audio_velocity);
 
-// video, audio: in the noise at sigma 1, out the clean latents (rows). Scratch comes from the arena before the first step.
-vx_status vx_sampler_run(vx_device *dev, vx_arena *arena, const vx_sampler_params *params, vx_tensor video, vx_tensor audio, vx_velocity_fn velocity, void *user);
+// video, audio: in the noise at sigma 1, out the clean latents (rows), contiguous f32. Scratch comes from the arena before the
+// first step and goes back. A list that begins below 1: ComfyUI's samplers scale the noise by its first sigma, the official
+// step takes it as it is. Errors: the network's own; VX_ERR_CONFLICT (res_multistep with the official step).
+vx_status vx_sampler_run(vx_device *dev, vx_arena *arena, const vx_sampler_params *params, vx_tensor video, vx_tensor audio,
+                         vx_velocity_fn velocity, void *user);
 // Timesteps that the model sees at each evaluation, t = 1 - sigma in f32 (official) or as ComfyUI computes them.
 void vx_sampler_timesteps(const vx_sampler_params *params, float *t_video, float *t_audio);
 

@@ -5,11 +5,17 @@
 #include "base/status.h"
 #include <stdint.h>
 
-typedef enum vx_schedule { VX_SCHEDULE_OFFICIAL, VX_SCHEDULE_SIMPLE, VX_SCHEDULE_BETA, VX_SCHEDULE_NORMAL, VX_SCHEDULE_EXPLICIT } vx_schedule;
+typedef enum vx_schedule {
+    VX_SCHEDULE_OFFICIAL,
+    VX_SCHEDULE_SIMPLE,
+    VX_SCHEDULE_BETA,
+    VX_SCHEDULE_NORMAL,
+    VX_SCHEDULE_EXPLICIT
+} vx_schedule;
 enum { VX_MAX_SIGMAS = 1001 };
 
 typedef struct vx_sigmas {
-    int count;                       // points including the final 0; evaluations = count - 1
+    int count; // points including the final 0; evaluations = count - 1
     float video[VX_MAX_SIGMAS], audio[VX_MAX_SIGMAS];
 } vx_sigmas;
 

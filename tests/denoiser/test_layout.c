@@ -231,6 +231,17 @@ static void references_advance_the_clock(void **state)
     vx_layout_free(&l);
 }
 
+// The longer of picture and sound moves the clock: seven latent frames last 36.67, 42 sounds 42.
+static void a_longer_soundtrack_moves_the_clock(void **state)
+{
+    (void)state;
+    const vx_condition_rows c = { VX_CONDITION_VIDEO, 0, 7, 4, 6, 42 };
+    vx_layout l;
+    make(&l, 10, 124, 96, 64, &c, 1);
+    assert_true(at(&l, l.audio_begin)[0] == 52 && at(&l, l.video_begin)[0] == 52);
+    vx_layout_free(&l);
+}
+
 static void timesteps_are_distinct_and_ascending(void **state)
 {
     (void)state;
@@ -397,6 +408,7 @@ int main(void)
         cmocka_unit_test(inner_keyframes_sit_at_their_frame),
         cmocka_unit_test(a_keyframe_clip_goes_on_from_its_frame),
         cmocka_unit_test(references_advance_the_clock),
+        cmocka_unit_test(a_longer_soundtrack_moves_the_clock),
         cmocka_unit_test(timesteps_are_distinct_and_ascending),
         cmocka_unit_test(bad_layouts_are_refused),
         cmocka_unit_test(the_reference_packs_the_same_way),

@@ -58,6 +58,27 @@ static void the_official_grid_has_the_reference_values(void **state)
     IS_LIST(s.video, s.count, 1, 0.947368443f, 0.857142866f, 0.666666687f, 0);
 }
 
+// FNV-1a-64 of the bytes of diffusers' MiniMaxH3Scheduler(shift).set_timesteps(n).sigmas, n = 2..400 (torch 2.15):
+//   h = (h ^ byte) * 0x100000001b3 from 0xcbf29ce484222325
+static void four_hundred_grids_are_equal_in_every_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        float shift;
+        uint64_t hash;
+    } cases[] = { { 3, 0xc45997694cdbef9e }, { 6, 0xdd438dce0921b22d }, { 10, 0x4ab8796ab5ef0d0b }, { 12, 0xf0194d47194f3168 } };
+    for (int i = 0; i < COUNT(cases); i++) {
+        uint64_t hash = 0xcbf29ce484222325;
+        for (int n = 2; n <= 400; n++) {
+            vx_sigmas s;
+            assert_ok(vx_sigmas_make(&s, VX_SCHEDULE_OFFICIAL, n, cases[i].shift, cases[i].shift));
+            const uint8_t *bytes = (const uint8_t *)s.video;
+            for (int k = 0; k < 4 * s.count; k++) hash = (hash ^ bytes[k]) * 0x100000001b3;
+        }
+        if (hash != cases[i].hash) fail_msg("shift %g: %llx", (double)cases[i].shift, (unsigned long long)hash);
+    }
+}
+
 static void lists_that_lose_unlike_many_points_are_refused(void **state)
 {
     (void)state;
@@ -255,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_official_grid_has_the_reference_values),
+        cmocka_unit_test(four_hundred_grids_are_equal_in_every_bit),
         cmocka_unit_test(lists_that_lose_unlike_many_points_are_refused),
         cmocka_unit_test(the_beta_list_is_canonical),
         cmocka_unit_test(the_simple_list_has_the_reference_values),
