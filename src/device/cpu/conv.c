@@ -6,8 +6,10 @@
 // one has stride phases, in_stride = 1, and at = (phase + padding) / stride - u for its taps j = (phase + padding) % stride +
 // stride * u. Taps in increasing j, channels inside.
 //
-// A piece is some row blocks at a stretch of positions. It copies the samples it needs, zeros beyond the ends included, into
+// A piece is some row blocks at a stretch of positions. The samples it needs, zeros beyond the ends included, are copied into
 // a window [channels][in_stride][span]: sample in_stride * i + r of the window stands at [r][i], so that B rows are dense.
+// Pieces of different rows share windows, which are filled for some stretches at a time; where one piece has all rows it
+// fills its own.
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dense.h"
@@ -16,12 +18,15 @@
 enum {
     WINDOW_FLOATS = 192 << 10, // 768 KiB of the second-level cache for the window of a piece
     MOST_POSITIONS = 512,
-    PIECE_BLOCKS = 4, // row blocks of a piece
+    PIECE_BLOCKS = 4,       // row blocks of a piece
+    SHARED_BYTES = 8 << 20, // of windows that are filled at a time
+    PACK_TAPS = 16,         // taps that are packed at a time
+    FILL_PARTS = 4,         // pieces that fill one of them
 };
 
-struct tap {
-    int64_t index;    // in the weight
-    ptrdiff_t offset; // in a window's channel
+// Where a tap of the weight is used: it is the index-th of its phase's list.
+struct slot {
+    int64_t phase, index;
 };
 
 struct shape {
@@ -29,8 +34,10 @@ struct shape {
     int64_t least, reach; // sample 0 of the window of q0 = in_stride * q0 + least; samples it reaches beyond a position's
     int64_t tile, span;   // positions q of a piece; floats of one [r] of the window's channels
     int64_t row_blocks, piece_blocks, tiles, block_taps, block_channels, most_blocks;
+    int64_t groups, chunk_tiles; // pieces that share a window; windows filled at a time
     int mr, nr;
-    size_t taps_bytes, weights, worker, c_offset;
+    bool shared;
+    size_t taps_bytes, row_weights, weights, window, windows, worker, weights_offset, c_offset;
 };
 
 struct job {
@@ -38,10 +45,11 @@ struct job {
     const struct vx_dense_kernels *kernels;
     struct shape s;
     bool transposed;
-    struct tap *tap;    // [phases][taps]
+    struct slot *slot;  // [taps]
     int64_t *tap_count; // [phases]
-    ptrdiff_t *offset;  // [phases][taps], tap[].offset alone
-    char *weights, *workers;
+    ptrdiff_t *offset;  // [phases][taps] of a phase's list, in a window's channel
+    char *weights, *windows, *workers;
+    int64_t first_tile;
 };
 
 // ---- the taps -------------------------------------------------------------------------------------------------------
@@ -93,9 +101,21 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_co
     const int64_t longest = transposed ? vx_ceil_div(s.taps, args->stride) : s.taps;
     s.most_blocks = vx_max_i64(1, vx_ceil_div(longest, s.block_taps) * vx_ceil_div(s.ci, s.block_channels));
     const size_t tile = (size_t)s.mr * VX_DENSE_K_STRIDE * 4, slots = (size_t)(s.phases * s.taps);
-    s.taps_bytes = vx_align_up(slots * (sizeof(struct tap) + sizeof(ptrdiff_t)) + (size_t)s.phases * sizeof(int64_t), 4096);
-    s.weights = (size_t)(s.row_blocks * s.phases * s.most_blocks) * tile;
-    s.c_offset = (size_t)(s.ci * s.in_stride * s.span) * 4;
+    s.taps_bytes = (size_t)s.taps * sizeof(struct slot) + slots * sizeof(ptrdiff_t) + (size_t)s.phases * sizeof(int64_t);
+    s.taps_bytes = vx_align_up(s.taps_bytes, 4096);
+    s.row_weights = (size_t)(s.phases * s.most_blocks) * tile;
+    // With a single stretch of positions every row block's weights are used by one piece, which packs them.
+    s.weights = s.tiles == 1 ? 0 : vx_align_up(s.row_weights * (size_t)s.row_blocks, 4096);
+    s.groups = vx_ceil_div(s.row_blocks, s.piece_blocks);
+    s.shared = s.groups > 1;
+    s.window = vx_align_up((size_t)(s.ci * s.in_stride * s.span) * 4, 64);
+    s.chunk_tiles = s.tiles;
+    if (s.shared) {
+        s.chunk_tiles = vx_min_i64(s.tiles, vx_max_i64(1, SHARED_BYTES / (int64_t)vx_align_up(s.window, 4096)));
+        s.windows = vx_align_up(s.window * (size_t)s.chunk_tiles, 4096);
+    }
+    s.weights_offset = s.shared ? 0 : s.window;
+    s.c_offset = s.weights_offset + (s.tiles == 1 ? s.row_weights : 0);
     s.worker = vx_align_up(s.c_offset + (size_t)(s.phases * s.mr * s.tile) * 4 + (size_t)(s.phases * s.tile) * 4, 4096);
     return s;
 }
@@ -108,7 +128,7 @@ static void list_taps(struct job *job)
         for (int64_t u = 0; u < job->tap_count[phase]; u++) {
             const int64_t from = tap_at(job->args, job->transposed, phase, u) - s->least;
             const ptrdiff_t offset = from % s->in_stride * s->span + from / s->in_stride;
-            job->tap[phase * s->taps + u] = (struct tap){ tap_index(job->args, job->transposed, phase, u), offset };
+            job->slot[tap_index(job->args, job->transposed, phase, u)] = (struct slot){ phase, u };
             job->offset[phase * s->taps + u] = offset;
         }
     }
@@ -134,11 +154,42 @@ static struct block block_at(const struct job *job, int64_t phase, int64_t index
     b.channels = (int)vx_min_i64(s->block_channels, s->ci - b.channel);
     return b;
 }
-static float *weight_tile(const struct job *job, int64_t row_block, int64_t phase, int64_t block)
+// `weights` are one row block's.
+static float *weight_tile(const struct shape *s, float *weights, int64_t phase, int64_t block)
+{
+    return weights + (phase * s->most_blocks + block) * s->mr * VX_DENSE_K_STRIDE;
+}
+
+// Taps first .. last - 1 of the weight, of all channels of one part, for one row block. The weight is [co, ci, taps], or
+// transposed [ci, co, taps], and is read in the order in which it stands: a page is met once.
+static void pack_taps(const struct job *job, int64_t row_block, float *weights, int64_t channel, int first, int last)
 {
     const struct shape *s = &job->s;
-    const int64_t index = (row_block * s->phases + phase) * s->most_blocks + block;
-    return (float *)(job->weights + (size_t)(index * s->mr * VX_DENSE_K_STRIDE) * 4);
+    float *to[PACK_TAPS];
+    const int64_t parts = vx_ceil_div(s->ci, s->block_channels), part = channel / s->block_channels;
+    const int channels = (int)vx_min_i64(s->block_channels, s->ci - channel);
+    for (int j = first; j < last; j++) {
+        const int64_t phase = job->slot[j].phase, u = job->slot[j].index;
+        to[j - first] = weight_tile(s, weights, phase, u / s->block_taps * parts + part) + u % s->block_taps * channels;
+    }
+    const float *w = vx_f32_of(job->args->w);
+    const int64_t row = row_block * s->mr, rows = vx_min_i64(s->mr, s->co - row);
+    for (int64_t outer = 0; outer < (job->transposed ? channels : rows); outer++) {
+        for (int64_t inner = 0; inner < (job->transposed ? rows : channels); inner++) {
+            const int64_t i = job->transposed ? inner : outer, c = job->transposed ? outer : inner;
+            const int64_t at = job->transposed ? (channel + c) * s->co + row + i : (row + i) * s->ci + channel + c;
+            for (int j = 0; j < last - first; j++) to[j][i * VX_DENSE_K_STRIDE + c] = w[at * s->taps + first + j];
+        }
+    }
+}
+
+static void pack_row_block(const struct job *job, int64_t row_block, float *weights)
+{
+    const struct shape *s = &job->s;
+    for (int64_t channel = 0; channel < s->ci; channel += s->block_channels) {
+        for (int64_t first = 0; first < s->taps; first += PACK_TAPS)
+            pack_taps(job, row_block, weights, channel, (int)first, (int)vx_min_i64(s->taps, first + PACK_TAPS));
+    }
 }
 
 // piece: one row block's weights, every phase
@@ -146,23 +197,7 @@ static void pack_weights(void *ctx, int64_t piece, int worker)
 {
     (void)worker;
     const struct job *job = ctx;
-    const struct shape *s = &job->s;
-    const float *w = vx_f32_of(job->args->w);
-    // [co, ci, taps], or transposed [ci, co, taps]
-    const int64_t row_step = job->transposed ? s->taps : s->ci * s->taps, step = job->transposed ? s->co * s->taps : s->taps;
-    for (int64_t phase = 0; phase < s->phases; phase++) {
-        for (int64_t i = 0; i < blocks_of(job, phase); i++) {
-            const struct block b = block_at(job, phase, i);
-            float *tile = weight_tile(job, piece, phase, i);
-            for (int64_t row = piece * s->mr; row < vx_min_i64(s->co, (piece + 1) * s->mr); row++, tile += VX_DENSE_K_STRIDE) {
-                float *to = tile;
-                for (int64_t t = b.tap; t < b.tap + b.taps; t++) {
-                    const float *from = w + row * row_step + b.channel * step + job->tap[phase * s->taps + t].index;
-                    for (int c = 0; c < b.channels; c++) *to++ = from[c * step];
-                }
-            }
-        }
-    }
+    pack_row_block(job, piece, (float *)(job->weights + (size_t)piece * job->s.row_weights));
 }
 
 // ---- a piece --------------------------------------------------------------------------------------------------------
@@ -176,11 +211,12 @@ static void fill_line(const struct shape *s, float *to, const float *x, int64_t 
     memset(to + end, 0, (size_t)(s->span - end) * 4);
 }
 
-static void fill_window(const struct job *job, float *window, int64_t q0)
+static void fill_window(const struct job *job, float *window, int64_t tile, int64_t first, int64_t last)
 {
     const struct shape *s = &job->s;
-    const int64_t begin = q0 * s->in_stride + s->least;
-    for (int64_t c = 0; c < s->ci; c++) {
+    const int64_t begin = tile * s->tile * s->in_stride + s->least;
+    window += first * s->in_stride * s->span;
+    for (int64_t c = first; c < last; c++) {
         const float *x = vx_f32_of(job->args->x) + c * job->args->x.stride[0];
         if (s->in_stride == 1) {
             fill_line(s, window, x, begin);
@@ -197,15 +233,14 @@ static void fill_window(const struct job *job, float *window, int64_t q0)
 }
 
 // The sums of one row block and phase: c[rows][tile].
-static void multiply(const struct job *job, int64_t row_block, int rows, int64_t phase, const float *window, float *c,
-                     int64_t count)
+static void multiply(const struct job *job, float *weights, int rows, int64_t phase, const float *window, float *c, int64_t count)
 {
     const struct shape *s = &job->s;
     const int64_t blocks = blocks_of(job, phase);
     if (blocks == 0) memset(c, 0, (size_t)(rows * s->tile) * 4);
     for (int64_t i = 0; i < blocks; i++) {
         const struct block b = block_at(job, phase, i);
-        const float *a = weight_tile(job, row_block, phase, i);
+        const float *a = weight_tile(s, weights, phase, i);
         vx_dense_rows rows_of_b = { .offset = job->offset + phase * s->taps + b.tap, .outer = b.taps, .inner = b.channels };
         rows_of_b.step = s->in_stride * s->span;
         for (int64_t j = 0; j < count; j += s->nr) {
@@ -236,20 +271,35 @@ static void write_rows(const struct job *job, int64_t row, int rows, int64_t q0,
     }
 }
 
+// piece: a share of the channels of one of the windows filled now
+static void fill_shared(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const struct job *job = ctx;
+    const int64_t slot = piece / FILL_PARTS, part = piece % FILL_PARTS, ci = job->s.ci;
+    float *window = (float *)(job->windows + (size_t)slot * job->s.window);
+    fill_window(job, window, job->first_tile + slot, part * ci / FILL_PARTS, (part + 1) * ci / FILL_PARTS);
+}
+
+// piece: some row blocks at one of the stretches of now; neighbours share the window
 static void convolve(void *ctx, int64_t piece, int worker)
 {
     const struct job *job = ctx;
     const struct shape *s = &job->s;
-    const int64_t q0 = piece % s->tiles * s->tile, first = piece / s->tiles * s->piece_blocks;
-    float *window = (float *)(job->workers + (size_t)worker * s->worker);
-    float *c = (float *)((char *)window + s->c_offset), *line = c + s->phases * s->mr * s->tile;
-    fill_window(job, window, q0);
+    const int64_t slot = piece / s->groups, tile = job->first_tile + slot, q0 = tile * s->tile;
+    const int64_t first = piece % s->groups * s->piece_blocks;
+    char *mine = job->workers + (size_t)worker * s->worker;
+    float *window = (float *)(s->shared ? job->windows + (size_t)slot * s->window : mine);
+    float *c = (float *)(mine + s->c_offset), *line = c + s->phases * s->mr * s->tile;
+    if (!s->shared) fill_window(job, window, tile, 0, s->ci);
     const int64_t count = vx_min_i64(s->tile, s->q_count - q0);
     for (int64_t block = first; block < vx_min_i64(s->row_blocks, first + s->piece_blocks); block++) {
         const int64_t row = block * s->mr;
         const int rows = (int)vx_min_i64(s->mr, s->co - row);
+        float *weights = (float *)(s->weights ? job->weights + (size_t)block * s->row_weights : mine + s->weights_offset);
+        if (!s->weights) pack_row_block(job, block, weights);
         for (int64_t phase = 0; phase < s->phases; phase++)
-            multiply(job, block, rows, phase, window, c + phase * s->mr * s->tile, count);
+            multiply(job, weights, rows, phase, window, c + phase * s->mr * s->tile, count);
         write_rows(job, row, rows, q0, c, line);
     }
 }
@@ -259,7 +309,7 @@ static size_t scratch_of(const vx_device *dev, const vx_conv1d_args *args, bool 
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);
     const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args, transposed);
-    return s.taps_bytes + s.weights + s.worker * (size_t)cpu->threads;
+    return s.taps_bytes + s.weights + s.windows + s.worker * (size_t)cpu->threads;
 }
 
 static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed)
@@ -270,14 +320,19 @@ static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed
     const size_t slots = (size_t)(job.s.phases * job.s.taps);
     void *scratch;
     VX_TRY(vx_cpu_scratch(cpu, scratch_of(dev, args, transposed), &scratch));
-    job.tap = scratch;
-    job.offset = (ptrdiff_t *)(job.tap + slots);
+    job.slot = scratch;
+    job.offset = (ptrdiff_t *)(job.slot + job.s.taps);
     job.tap_count = (int64_t *)(job.offset + slots);
     job.weights = (char *)scratch + job.s.taps_bytes;
-    job.workers = job.weights + job.s.weights;
+    job.windows = job.weights + job.s.weights;
+    job.workers = job.windows + job.s.windows;
     list_taps(&job);
-    vx_pool_run(cpu->pool, job.s.row_blocks, pack_weights, &job);
-    vx_pool_run(cpu->pool, job.s.tiles * vx_ceil_div(job.s.row_blocks, job.s.piece_blocks), convolve, &job);
+    if (job.s.weights) vx_pool_run(cpu->pool, job.s.row_blocks, pack_weights, &job);
+    for (; job.first_tile < job.s.tiles; job.first_tile += job.s.chunk_tiles) {
+        const int64_t tiles = vx_min_i64(job.s.chunk_tiles, job.s.tiles - job.first_tile);
+        if (job.s.shared) vx_pool_run(cpu->pool, tiles * FILL_PARTS, fill_shared, &job);
+        vx_pool_run(cpu->pool, tiles * job.s.groups, convolve, &job);
+    }
     return vx_ok();
 }
 

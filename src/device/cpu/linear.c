@@ -135,6 +135,20 @@ static void finish_tile(const struct job *job, struct panel p, int64_t row, int 
     job->kernels->finish(element(out, row, p.segment->column + p.row), out.stride[0], out.dtype, c, bias, rows, p.rows);
 }
 
+// Asks for the part-th of `parts` shares of the tile of x that comes next: waiting for all of it when it is widened would
+// cost 3 to 5 percent.
+static void ask_for_rows(const struct job *job, int64_t row, int64_t bottom, int64_t k, int64_t part, int64_t parts)
+{
+    const vx_tensor x = job->args->x;
+    const struct shape *s = &job->s;
+    const int64_t last = vx_min_i64(bottom, row + (part + 1) * s->mr / parts);
+    const int64_t bytes = vx_min_i64(s->block, s->k - k) * (vx_dtype_bits(x.dtype) / 8);
+    for (int64_t i = row + part * s->mr / parts; i < last; i++) {
+        const char *line = element(x, i, k);
+        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(line + b, 0, 2);
+    }
+}
+
 // One row group times one column group of the packed chunk.
 static void multiply_group(const struct job *job, int64_t piece, int worker)
 {
@@ -149,8 +163,11 @@ static void multiply_group(const struct job *job, int64_t piece, int worker)
         float *c = c0;
         for (int64_t row = top; row < bottom; row += s->mr) {
             const int rows = (int)vx_min_i64(s->mr, bottom - row);
+            const bool turn = row + s->mr >= bottom;
+            const int64_t next_row = turn ? top : row + s->mr, next_k = turn ? k + inner : k;
             job->kernels->widen(a, element(x, row, k), x.stride[0], rows, inner, x.dtype, job->swap);
             for (int64_t i = first; i < first + panels; i++, c += s->mr * s->nr) {
+                if (next_k < s->k) ask_for_rows(job, next_row, bottom, next_k, i - first, panels);
                 const vx_dense_rows b = { panel_in(job->chunk, s, job->count, i, k, inner), &none, 1, inner, s->nr };
                 job->kernels->tile(rows, a, &b, c, s->nr, k > 0);
                 if (k + inner < s->k) continue;
