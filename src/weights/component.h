@@ -7,16 +7,24 @@
 #ifndef VX_WEIGHTS_COMPONENT_H
 #define VX_WEIGHTS_COMPONENT_H
 
-#include <jansson.h>
 #include "device/operators.h"
 #include "weights/safetensors.h"
+#include <jansson.h>
 
-typedef enum vx_component_kind { VX_TRANSFORMER, VX_TEXT_ENCODER, VX_VIDEO_VAE, VX_AUDIO_VAE, VX_COMPONENT_KINDS } vx_component_kind;
+typedef enum vx_component_kind {
+    VX_TRANSFORMER,
+    VX_TEXT_ENCODER,
+    VX_VIDEO_VAE,
+    VX_AUDIO_VAE,
+    VX_COMPONENT_KINDS
+} vx_component_kind;
 typedef enum vx_layout_kind { VX_LAYOUT_OFFICIAL, VX_LAYOUT_DIFFUSERS } vx_layout_kind;
 
 typedef struct vx_component vx_component;
 
-// path: a folder with config.json and one file or an indexed set, or one .safetensors file. Only headers are read.
+// path: a folder with config.json and one file or an indexed set, or one .safetensors file. Only headers are read. Refused by
+// name: quantised, pruned, sparse-attention and PDD checkpoints, adapters, GGUF, pickles, a transformer's file whose QKV order
+// nothing tells (VX_ERR_TENSOR_DTYPE, _MODEL_LAYOUT, _FILE_PICKLE); another component or model (VX_ERR_MODEL_UNKNOWN).
 vx_status vx_component_open(vx_component **out, vx_component_kind kind, const char *path);
 void vx_component_close(vx_component **c);
 
@@ -24,7 +32,8 @@ vx_component_kind vx_component_kind_of(const vx_component *c);
 vx_layout_kind vx_component_layout(const vx_component *c);
 const char *vx_component_path(const vx_component *c);
 // config.json of the folder; for the official VAEs the wrapper's and the source's members in one object (video:
-// config.json + source/config.json; audio: config.json + metadata.json's kwargs). NULL for a single file without one.
+// config.json + source/config.json; audio: config.json + metadata.json's kwargs). For a single file: the config.json beside it,
+// if it is one of this kind. NULL where there is none.
 const json_t *vx_component_config(const vx_component *c);
 
 // Members of that configuration. `name` is the official spelling and `other_name` the diffusers one (NULL = the same); the
@@ -38,8 +47,8 @@ vx_status vx_config_float(const vx_component *c, const char *name, const char *o
 vx_status vx_config_ints(const vx_component *c, const char *name, int count, int64_t *out, bool *found);
 vx_status vx_config_floats(const vx_component *c, const char *name, int count, float *out, bool *found);
 
-uint64_t vx_component_bytes(const vx_component *c);            // of all tensors in its files
-vx_status vx_component_check(const vx_component *c);           // VX_ERR_FILE_CHANGED if a file was hurt while mapped
+uint64_t vx_component_bytes(const vx_component *c);  // of all tensors in its files
+vx_status vx_component_check(const vx_component *c); // VX_ERR_FILE_CHANGED if a file was hurt while mapped
 
 bool vx_component_has(const vx_component *c, const char *name);
 // Number of consecutive indices i from 0 for which prefix<i>suffix exists ("blocks.", ".norm1.weight"); a gap is an error.
@@ -49,20 +58,25 @@ vx_status vx_component_layers(const vx_component *c, const char *prefix, const c
 // Errors: VX_ERR_TENSOR_MISSING, _SHAPE, _DTYPE naming file, tensor, found and expected. Misaligned data (offset not a
 // multiple of the element size) is copied once into aligned memory owned by the component, with an info message.
 vx_status vx_component_tensor(vx_component *c, const char *name, vx_dtype dtype, int rank, const int64_t *shape, vx_tensor *out);
-#define vx_component_get(c, name, dtype, out, ...)                                                             \
-    vx_component_tensor((c), (name), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)),     \
+#define vx_component_get(c, name, dtype, out, ...)                                                         \
+    vx_component_tensor((c), (name), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
                         (const int64_t[]){ __VA_ARGS__ }, (out))
 
 // name.weight [n, k] and, if `bias`, name.bias [n].
 vx_status vx_component_linear(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out);
 
-// The fused query-key-value product of `heads` heads: one matrix interleaved per head (official), or three (diffusers).
+// The fused query-key-value product of `heads` heads: one matrix interleaved per head (official) or in thirds
+// (ComfyUI's files), or three (diffusers).
 // The product is [rows, 3*heads*head_dim]; q, k, v of head h start at column offset[c] + h*head_stride.
-typedef struct vx_qkv { vx_weight weight; int64_t offset[3], head_stride; } vx_qkv;
+typedef struct vx_qkv {
+    vx_weight weight;
+    int64_t offset[3], head_stride;
+} vx_qkv;
 vx_status vx_component_qkv(vx_component *c, const char *name, int64_t heads, int64_t head_dim, int64_t k, bool bias, vx_qkv *out);
 
 // The fused gate and value product [2*n, k] of a SwiGLU, halves in the order found.
-vx_status vx_component_swiglu(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out, bool *gate_first);
+vx_status vx_component_swiglu(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out,
+                              bool *gate_first);
 
 // Shape of a tensor without binding it; rank 0 if absent.
 void vx_component_shape(const vx_component *c, const char *name, int *rank, int64_t shape[VX_MAX_RANK]);

@@ -3,9 +3,9 @@
 #ifndef VX_WEIGHTS_FOREIGN_H
 #define VX_WEIGHTS_FOREIGN_H
 
+#include "base/status.h"
 #include <jansson.h>
 #include <stddef.h>
-#include "base/status.h"
 
 // The folder's and the file's name of a path, for messages: long paths would push the facts out of them.
 const char *vx_short_path(const char *path);

@@ -5,10 +5,10 @@
 #include "weights/component.h"
 
 typedef struct vx_source {
-    char *weights;       // a .safetensors file, or an index if `indexed`
+    char *weights; // a .safetensors file, or an index if `indexed`
     bool indexed;
-    json_t *config;      // NULL: none
-    char *config_path;   // of the outermost configuration; NULL: none
+    json_t *config;    // NULL: none
+    char *config_path; // of the outermost configuration; NULL: none
 } vx_source;
 
 vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *path);

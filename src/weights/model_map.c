@@ -48,6 +48,7 @@ static vx_status set(char **slot, char *value)
 
 static vx_status has_folder(const char *parent, const char *name, bool *there)
 {
+    *there = false;
     char *path = vx_path_join(parent, name);
     VX_NEED_MEMORY(path, name);
     *there = vx_folder_exists(path);

@@ -8,19 +8,19 @@
 typedef enum vx_variant { VX_VARIANT_UNKNOWN, VX_VARIANT_FL2VA, VX_VARIANT_REF2VA } vx_variant;
 
 typedef struct vx_model_map_params {
-    const char *model;                                  // required
+    const char *model;                                            // required
     const char *text_encoder, *video_vae, *audio_vae, *tokenizer; // override what `model` says; NULL = from model
-    vx_variant variant;                                 // what the request needs (chooses the partition below a root), or UNKNOWN
-    vx_variant stated;                                  // --variant: believed where nothing else says it; a contradiction is an error
+    vx_variant variant; // what the request needs (chooses the partition below a root), or UNKNOWN
+    vx_variant stated;  // --variant: believed where nothing else says it; a contradiction is an error
 } vx_model_map_params;
 
 typedef struct vx_model_map {
-    char *component[VX_COMPONENT_KINDS];                // folder or file; NULL = not there (asked for later: VX_ERR_MODEL_COMPONENT)
-    char *tokenizer;                                    // folder
-    char *root;                                         // the folder or file that these were found from
+    char *component[VX_COMPONENT_KINDS]; // folder or file; NULL = not there (asked for later: VX_ERR_MODEL_COMPONENT)
+    char *tokenizer;                     // folder
+    char *root;                          // the folder or file that these were found from
     vx_variant variant;
-    vx_layout_kind layout;                              // of the transformer
-    double flow_shift, audio_flow_shift;                // the checkpoint's own; 12 and 3 where nothing says
+    vx_layout_kind layout;               // of the transformer
+    double flow_shift, audio_flow_shift; // the checkpoint's own; 12 and 3 where nothing says
 } vx_model_map;
 
 // Looks at names, index and config files only. Errors: VX_ERR_MODEL_OPEN (missing path, dangling link), VX_ERR_MODEL_UNKNOWN

@@ -184,7 +184,7 @@ static vx_status allocate(vx_safetensors *st, json_t *header, size_t count)
     json_t *value;
     json_object_foreach(header, key, value) text += strlen(key) + 1;
     st->entries = vx_alloc_array(count, sizeof *st->entries);
-    st->by_name = vx_alloc_array(count, sizeof *st->by_name);
+    st->by_name = vx_alloc_array(count, sizeof(vx_safetensors_entry *));
     st->names = vx_alloc(text);
     if (!st->entries || !st->by_name || !st->names)
         return vx_fail(VX_ERR_MEMORY, "no memory for the header of %s", vx_short_path(st->path));
@@ -243,7 +243,7 @@ static vx_status check_tiling(vx_safetensors *st, uint64_t data_size, bool stric
 static void index_names(vx_safetensors *st)
 {
     for (int i = 0; i < st->count; i++) st->by_name[i] = &st->entries[i];
-    if (st->count > 1) qsort(st->by_name, (size_t)st->count, sizeof *st->by_name, compare_names);
+    if (st->count > 1) qsort(st->by_name, (size_t)st->count, sizeof(vx_safetensors_entry *), compare_names);
 }
 
 // ---- the header's text
@@ -342,19 +342,15 @@ static vx_status told_as(bool input, vx_status s)
     return s;
 }
 
-static vx_status create(vx_safetensors **out, const char *path, bool input)
+// NULL: no memory.
+static vx_safetensors *create(const char *path, bool input)
 {
-    *out = NULL;
     vx_safetensors *st = vx_alloc_array(1, sizeof *st);
-    VX_NEED_MEMORY(st, "a safetensors file");
+    if (!st) return NULL;
     st->path = vx_strdup(path);
-    if (!st->path) {
-        vx_free(st);
-        return vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", path);
-    }
     st->input = input;
-    *out = st;
-    return vx_ok();
+    if (!st->path) vx_safetensors_close(&st);
+    return st;
 }
 
 static vx_status open_mapped(vx_safetensors *st, bool strict)
@@ -386,9 +382,9 @@ static vx_status open_mapped(vx_safetensors *st, bool strict)
 vx_status vx_safetensors_open(vx_safetensors **out, const char *path, const vx_safetensors_params *params)
 {
     vx_safetensors_params p = params ? *params : (vx_safetensors_params){ 0 };
-    vx_safetensors *st;
     *out = NULL;
-    VX_TRY(create(&st, path, p.input));
+    vx_safetensors *st = create(path, p.input);
+    VX_NEED_MEMORY(st, path);
     vx_status s = vx_refuse_dangling(path, VX_ERR_MODEL_OPEN);
     if (s.code == VX_OK) s = vx_file_map(&st->map, path, VX_ERR_MODEL_OPEN);
     if (s.code == VX_OK) s = open_mapped(st, p.strict);
@@ -402,9 +398,9 @@ vx_status vx_safetensors_open(vx_safetensors **out, const char *path, const vx_s
 
 vx_status vx_safetensors_parse(vx_safetensors **out, const void *header, size_t size, uint64_t data_size, const char *path)
 {
-    vx_safetensors *st;
     *out = NULL;
-    VX_TRY(create(&st, path, false));
+    vx_safetensors *st = create(path, false);
+    VX_NEED_MEMORY(st, path);
     vx_status s = parse(st, header, size, data_size, false);
     if (s.code != VX_OK) vx_safetensors_close(&st);
     *out = st;

@@ -43,7 +43,7 @@ static vx_status header(char **text, uint64_t *total, const vx_safetensors_tenso
         for (int d = 0; d < tensors[i].rank; d++) json_array_append_new(shape, json_integer(tensors[i].shape[d]));
         ok = !json_object_set_new(root, tensors[i].name,
                                   json_pack("{s:s, s:o, s:[I, I]}", "dtype", vx_dtype_name(tensors[i].dtype), "shape", shape,
-                                            "data_offsets", (json_int_t)*total, (json_int_t)(*total + bytes)));
+                                            "data_offsets", (json_int_t)*total, (json_int_t)*total + (json_int_t)bytes));
         *total += bytes;
     }
     if (ok && pairs) {

@@ -7,7 +7,9 @@
 typedef struct vx_safetensors_stream vx_safetensors_stream;
 
 // The tensors' data members are ignored; their order is the order of the bytes to come.
-vx_status vx_safetensors_stream_begin(vx_safetensors_stream **out, const char *path, bool replace, const vx_safetensors_tensor *tensors, int count, const vx_safetensors_pair *metadata, int pairs);
+vx_status vx_safetensors_stream_begin(vx_safetensors_stream **out, const char *path, bool replace,
+                                      const vx_safetensors_tensor *tensors, int count, const vx_safetensors_pair *metadata,
+                                      int pairs);
 vx_status vx_safetensors_stream_put(vx_safetensors_stream *stream, const void *bytes, size_t size);
 // Gives the file its name; VX_ERR_INTERNAL if fewer or more bytes came than the header says.
 vx_status vx_safetensors_stream_finish(vx_safetensors_stream **stream);

@@ -25,7 +25,7 @@ static void count_file(vx_shards *s, const vx_safetensors *st)
 vx_status vx_shards_open_file(vx_shards *out, const char *path)
 {
     *out = (vx_shards){ 0 };
-    out->file = vx_alloc_array(1, sizeof *out->file);
+    out->file = vx_alloc_array(1, sizeof(vx_safetensors *));
     VX_NEED_MEMORY(out->file, path);
     vx_status s = vx_safetensors_open(&out->file[0], path, NULL);
     if (s.code != VX_OK) {
@@ -50,7 +50,7 @@ static vx_status open_shard(vx_safetensors **out, const char *index, const char 
     const char *last = vx_path_name(index);
     char *folder = vx_strndup(index, (size_t)(last - index));
     char *path = folder ? vx_path_join(last > index ? folder : ".", name) : NULL;
-    vx_status s = vx_ok();
+    vx_status s;
     struct stat found;
     if (!path) s = vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", name);
     else if (lstat(path, &found) != 0)
@@ -138,7 +138,7 @@ static vx_status open_set(vx_shards *out, const json_t *index, const char *path)
     json_t *map = json_object_get(index, "weight_map");
     if (!json_is_object(map)) return vx_fail(VX_ERR_INDEX, "%s: 'weight_map' is missing or not an object", vx_short_path(path));
     if (json_object_size(map) == 0) return vx_fail(VX_ERR_INDEX, "%s: 'weight_map' is empty", vx_short_path(path));
-    out->file = vx_alloc_array(MOST_SHARDS, sizeof *out->file);
+    out->file = vx_alloc_array(MOST_SHARDS, sizeof(vx_safetensors *));
     VX_NEED_MEMORY(out->file, path);
     VX_TRY(open_all(out, map, path));
     VX_TRY(check_map(out, map, path));
