@@ -21,6 +21,7 @@ enum {
     PIECE_BLOCKS = 4,       // row blocks of a piece
     SHARED_BYTES = 8 << 20, // of windows that are filled at a time
     PACK_TAPS = 16,         // taps that are packed at a time
+    AHEAD = 8,              // channels of a transposed weight asked for ahead: each is pages away from the last
     FILL_PARTS = 4,         // pieces that fill one of them
 };
 
@@ -175,6 +176,10 @@ static void pack_taps(const struct job *job, int64_t row_block, float *weights, 
     const float *w = vx_f32_of(job->args->w);
     const int64_t row = row_block * s->mr, rows = vx_min_i64(s->mr, s->co - row);
     for (int64_t outer = 0; outer < (job->transposed ? channels : rows); outer++) {
+        if (job->transposed && outer + AHEAD < channels) {
+            const char *line = (const char *)(w + ((channel + outer + AHEAD) * s->co + row) * s->taps);
+            for (int64_t b = 0; b < rows * s->taps * 4; b += 64) __builtin_prefetch(line + b);
+        }
         for (int64_t inner = 0; inner < (job->transposed ? rows : channels); inner++) {
             const int64_t i = job->transposed ? inner : outer, c = job->transposed ? outer : inner;
             const int64_t at = job->transposed ? (channel + c) * s->co + row + i : (row + i) * s->ci + channel + c;
