@@ -5,6 +5,8 @@ and the element's index, f32 arithmetic, rounded to bf16). Stored are, for two s
 with f32 activations (*.float32) and in bf16 (*.bfloat16, widened), ids and positions.
   text       24 tokens at positions 0..23
   positions  20 tokens with three different axes, as pictures make them, up to some thousands
+and the same after the first layer alone (*.first.bfloat16), where roundings have not yet been multiplied by fifty layers: the
+test reaches it by layers that add nothing.
 
 usage: make_language_vectors.py TESTS/DATA/language.safetensors   (made with torch 2.15.0, transformers 5.24.0, on the CPU)
 """
@@ -46,7 +48,7 @@ def model(dtype):
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, rms_norm_eps=EPS, attention_bias=False,
         hidden_act='silu', pad_token_id=None,
         rope_parameters={'rope_type': 'default', 'rope_theta': THETA, 'mrope_section': SECTION, 'mrope_interleaved': True})
-    config._attn_implementation = 'eager'
+    config._attn_implementation = 'sdpa'
     m = Qwen3VLTextModel(config)
     with torch.no_grad():
         for name, p in m.named_parameters():
@@ -72,6 +74,7 @@ def main(path):
             h = r.hidden_states[TAKEN][0]
             assert h.dtype == dtype and len(r.hidden_states) == LAYERS + 1
             out['%s.%s' % (case, str(dtype).split('.')[1])] = h.float().contiguous()
+            if dtype == torch.bfloat16: out[case + '.first.bfloat16'] = r.hidden_states[1][0].float().contiguous()
     for case in ids:
         out[case + '.ids'] = ids[case].to(torch.int32)
         out[case + '.positions'] = positions[case].to(torch.int64).contiguous()

@@ -25,6 +25,7 @@ WITH_ID = ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<|object_ref_start|>'
            '<|fim_suffix|>', '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>', '<tool_response>', '</tool_response>',
            '<think>', '</think>']
 WITHOUT_ID = ['<d>', '</d>', '<|cutoff|>', '<|lyrics_start|>', '<|lyrics_end|>', '<|caption_start|>', '<|caption_end|>']
+SPACES = '\t\x0b\x0c \x85\xa0\u1680\u2000\u2005\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u180e\ufeff'
 MERGES = 480
 
 CORPUS = """A lighthouse at dawn, slow dolly-in; the keeper says: "Hold the line, the line holds!" and the sea answers.
@@ -90,6 +91,8 @@ def strings(rng):
         'contraction after letters': "it's we'VE they'll o'clock rock'n'roll ''s '''d",
         'digits of every kind': '12 \u0663\u0664 \uff11\uff12 x\u00b2 \u2167 \u00bd \u2460 \u0967\u0968 \U0001d7d9',
         'white space of every kind': 'a\u00a0b\u1680c\u2000d\u2009e\u2028f\u2029g\u202fh\u205fi\u3000j\u0085k\x0bl\x0cm\x1cn\u200bo\ufeffp\u180eq',
+        'white space doubled, at punctuation and at the end': ''.join('a%s%sb%s.%s,%s%s\n' % ((c,) * 6) for c in SPACES) + 'x\u0085',
+        'contractions before letters': "'sa x'Sa x'\u017fa x'\u017f1 x'ta x'rEa x'vea x'lLa x'ma x'da x'sA's",
         'one space glues to punctuation': 'a ,b  ,c \t,d\u00a0,e\u3000\u300c',
         'punctuation then newlines': 'end.\n\nNext!\r\n?\n \n',
         'carriage returns': 'a\rb\r\nc\r\r\n\nd \r e',

@@ -222,6 +222,96 @@ static void a_mebibyte_of_anything_takes_less_than_a_second(void **state)
     vx_tokenizer_close(&t);
 }
 
+// -- merges against their definition ----------------------------------------------------------------------------------------
+enum { LETTERS = 3, MOST_MERGES = 40, MOST_LETTERS = 60 };
+
+typedef struct table {
+    int32_t left[MOST_MERGES], right[MOST_MERGES]; // ids
+    char spelling[LETTERS + MOST_MERGES][MOST_LETTERS];
+    int merges;
+} table;
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u; // Numerical Recipes
+    return *state >> 16;
+}
+
+static int32_t id_of(int symbol)
+{
+    return symbol < LETTERS ? 'a' - 33 + symbol : 256 + symbol - LETTERS;
+}
+
+// Random pairs of what is there so far, each new product once.
+static void make_table(table *t, uint32_t *random)
+{
+    t->merges = 0;
+    for (int i = 0; i < LETTERS; i++) sprintf(t->spelling[i], "%c", 'a' + i);
+    for (int tries = 0; t->merges < MOST_MERGES && tries < 1000; tries++) {
+        int symbols = LETTERS + t->merges, a = (int)(next_random(random) % (uint32_t)symbols),
+            b = (int)(next_random(random) % (uint32_t)symbols);
+        char product[2 * MOST_LETTERS];
+        strcpy(product, t->spelling[a]);
+        strcat(product, t->spelling[b]);
+        if (strlen(product) > 6) continue;
+        bool fresh = true;
+        for (int i = 0; i < symbols; i++) fresh = fresh && strcmp(t->spelling[i], product) != 0;
+        if (!fresh) continue;
+        memcpy(t->spelling[symbols], product, strlen(product) + 1);
+        t->left[t->merges] = id_of(a);
+        t->right[t->merges++] = id_of(b);
+    }
+}
+
+// text-encoder specification, 1.4: the adjacent pair of lowest rank, leftmost on a tie, until none has a rank.
+static int merge_by_definition(const table *t, int32_t *id, int n)
+{
+    for (;;) {
+        int best = t->merges, at = 0;
+        for (int i = 0; i + 1 < n; i++)
+            for (int r = 0; r < best; r++)
+                if (t->left[r] == id[i] && t->right[r] == id[i + 1]) best = r, at = i;
+        if (best == t->merges) return n;
+        id[at] = 256 + best;
+        memmove(id + at + 1, id + at + 2, (size_t)(n - at - 2) * sizeof *id);
+        n--;
+    }
+}
+
+static void merges_follow_their_definition(void **state)
+{
+    (void)state;
+    uint32_t random = 20261;
+    for (int k = 0; k < 60; k++) {
+        table merges;
+        char lines[4096], text[MOST_LETTERS + 1];
+        size_t size = 0;
+        make_table(&merges, &random);
+        for (int i = 0; i < merges.merges; i++) {
+            int left = merges.left[i] < 256 ? merges.left[i] - ('a' - 33) : merges.left[i] - 256 + LETTERS;
+            int right = merges.right[i] < 256 ? merges.right[i] - ('a' - 33) : merges.right[i] - 256 + LETTERS;
+            size += (size_t)sprintf(lines + size, "%s %s\n", merges.spelling[left], merges.spelling[right]);
+        }
+        vx_tokenizer *t;
+        assert_ok(vx_tokenizer_parse(&t, NULL, 0, lines, size, "{}", 2, "random"));
+        for (int j = 0; j < 60; j++) {
+            int n = 1 + (int)(next_random(&random) % MOST_LETTERS);
+            int32_t want[MOST_LETTERS];
+            for (int i = 0; i < n; i++) {
+                text[i] = (char)('a' + next_random(&random) % LETTERS);
+                want[i] = text[i] - 33;
+            }
+            int count = merge_by_definition(&merges, want, n);
+            vx_tokens tokens = { 0 };
+            assert_ok(vx_tokenizer_encode(t, text, (size_t)n, &tokens));
+            if (tokens.count != count || memcmp(tokens.ids, want, (size_t)count * sizeof *want) != 0)
+                fail_msg("table %d, '%.*s': %d tokens, expected %d", k, n, text, (int)tokens.count, count);
+            vx_free(tokens.ids);
+        }
+        vx_tokenizer_close(&t);
+    }
+}
+
 // -- what is refused ----------------------------------------------------------------------------------------------------------
 static void text_that_is_not_utf8_is_refused(void **state)
 {
@@ -410,6 +500,7 @@ int main(void)
         cmocka_unit_test(every_added_token_is_known),
         cmocka_unit_test(released_tokenizer_gives_the_references_ids),
         cmocka_unit_test(a_mebibyte_of_anything_takes_less_than_a_second),
+        cmocka_unit_test(merges_follow_their_definition),
         cmocka_unit_test(text_that_is_not_utf8_is_refused),
         cmocka_unit_test(broken_files_are_refused_with_the_place),
         cmocka_unit_test(unnumbered_tokens_come_after_the_highest_id),
