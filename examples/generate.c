@@ -21,11 +21,13 @@ static vx_status generate(vx_context *context, vx_model **model, vx_job **job, c
 {
     vx_status s = vx_model_open(context, model, &(vx_model_params){ VX_INIT(vx_model_params), .path = argv[1] });
     if (s.code) return s;
-    vx_request request = { VX_INIT(vx_request), .prompt = argv[2], .width = 256, .height = 256, .num_frames = 124, .evaluations = 8, .seed_set = true, .seed = 7 };
+    vx_request request = { VX_INIT(vx_request), .prompt = argv[2], .width = 256,     .height = 256,
+                           .num_frames = 124,   .evaluations = 8,  .seed_set = true, .seed = 7 };
     vx_plan plan = { VX_INIT(vx_plan) };
     s = vx_plan_request(*model, &request, &plan); // what it will cost, before anything is computed
     if (s.code) return s;
-    fprintf(stderr, "%lld rows, %.1f TFLOP, %.0f MB of memory\n", (long long)plan.rows, plan.flop * 1e-12, (double)plan.host_bytes * 1e-6);
+    fprintf(stderr, "%lld rows, %.1f TFLOP, %.0f MB of memory\n", (long long)plan.rows, plan.flop * 1e-12,
+            (double)plan.host_bytes * 1e-6);
     s = vx_job_create(*model, &request, &(vx_job_callbacks){ VX_INIT(vx_job_callbacks), .progress = on_progress }, job);
     if (!s.code) s = vx_job_run(*job);
     if (!s.code) s = vx_job_write_mp4(*job, argv[3], &(vx_media_params){ VX_INIT(vx_media_params), .replace = true });

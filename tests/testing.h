@@ -14,18 +14,21 @@
 
 #include "base/status.h"
 
-#define assert_ok(expression)                                                                       \
-    do {                                                                                            \
-        vx_status s_ = (expression);                                                                \
-        if (s_.code != VX_OK) fail_msg("%s: VX-%d %s", #expression, (int)s_.code, s_.message);      \
+#define assert_ok(expression)                                                                  \
+    do {                                                                                       \
+        vx_status s_ = (expression);                                                           \
+        if (s_.code != VX_OK) fail_msg("%s: VX-%d %s", #expression, (int)s_.code, s_.message); \
     } while (0)
-#define assert_code(expression, want)                                                               \
-    do {                                                                                            \
-        vx_status s_ = (expression);                                                                \
+#define assert_code(expression, want)                                                                                      \
+    do {                                                                                                                   \
+        vx_status s_ = (expression);                                                                                       \
         if (s_.code != (want)) fail_msg("%s: VX-%d %s, wanted VX-%d", #expression, (int)s_.code, s_.message, (int)(want)); \
     } while (0)
 
 // The golden folder prepared beside the checkout, or NULL: tests that need it print that they skip and return.
-static inline const char *golden_folder(void) { return getenv("VORTEX_GOLDEN_DATA"); }
+static inline const char *golden_folder(void)
+{
+    return getenv("VORTEX_GOLDEN_DATA");
+}
 
 #endif

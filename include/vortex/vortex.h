@@ -26,10 +26,10 @@
 extern "C" {
 #endif
 
-#define VX_API __attribute__((visibility("default")))
+#define VX_API        __attribute__((visibility("default")))
 #define VX_INIT(type) .struct_size = sizeof(type)
 
-VX_API const char *vx_version(void);           // "0.1.0"
+VX_API const char *vx_version(void); // "0.1.0"
 VX_API void vx_text_free(char *text);
 VX_API int vx_exit_status(vx_code code);       // what a program ends with: 0, 1..7 by class, 130 when cancelled
 VX_API const char *vx_code_text(vx_code code); // one line, as in docs/errors.md
@@ -42,9 +42,9 @@ typedef struct vx_context_params {
     size_t struct_size;
     void (*log)(void *user, int level, const char *text); // level 0 error, 1 warning, 2 information, 3 detail; NULL: silent
     void *log_user;
-    int threads;            // 0 = one per processor that this process may use; 1..1024
-    int rank, ranks;        // 0, 0 or 0, 1: one process. Several ranks are refused in this version.
-    const char *isa;        // NULL = best; "generic", "avx2", "avx512", "avx512bf16" leave newer instructions alone (tests)
+    int threads;     // 0 = one per processor that this process may use; 1..1024
+    int rank, ranks; // 0, 0 or 0, 1: one process. Several ranks are refused in this version.
+    const char *isa; // NULL = best; "generic", "avx2", "avx512", "avx512bf16" leave newer instructions alone (tests)
 } vx_context_params;
 VX_API vx_status vx_context_create(vx_context **out, const vx_context_params *params);
 VX_API void vx_context_destroy(vx_context **context);
@@ -53,10 +53,10 @@ VX_API void vx_context_destroy(vx_context **context);
 typedef struct vx_model vx_model;
 typedef struct vx_model_params {
     size_t struct_size;
-    const char *path;       // official root or partition, diffusers folder, or the transformer's file; required
+    const char *path; // official root or partition, diffusers folder, or the transformer's file; required
     const char *text_encoder, *video_vae, *audio_vae, *tokenizer; // components that are not in path
-    const char *variant;    // "fl2va" or "ref2va": which partition path is, where nothing says it
-    const char *device;     // NULL or "auto", "cpu"; "cuda[:N]" is refused in this version
+    const char *variant; // "fl2va" or "ref2va": which partition path is, where nothing says it
+    const char *device;  // NULL or "auto", "cpu"; "cuda[:N]" is refused in this version
 } vx_model_params;
 // Finds the components by names, indexes and configuration files. What a job needs is opened by the job, headers first.
 VX_API vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params);
@@ -69,77 +69,87 @@ VX_API void vx_ids_free(int32_t *ids);
 // A keyframe or a reference. Refused in this version with VX_ERR_UNAVAILABLE.
 typedef struct vx_condition {
     size_t struct_size;
-    const char *kind;       // "image", "video", "audio"; NULL = by content
+    const char *kind; // "image", "video", "audio"; NULL = by content
     const char *path;
     bool keyframe;
-    int64_t frame;          // of a keyframe; negative from the end
+    int64_t frame; // of a keyframe; negative from the end
 } vx_condition;
 
 typedef struct vx_request {
     size_t struct_size;
-    const char *task;                   // "t2va"; NULL = from the inputs. "i2va", "l2va", "fl2va", "ref2va" are refused in this version
-    const char *prompt;                 // 1 byte..64 KiB, at most 16,384 tokens, verbatim
-    const char *prompt_embeds;          // safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt (which then only goes into the metadata)
+    const char *task;          // "t2va"; NULL = from the inputs. "i2va", "l2va", "fl2va", "ref2va" are refused in this version
+    const char *prompt;        // 1 byte..64 KiB, at most 16,384 tokens, verbatim
+    const char *prompt_embeds; // safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt (which then
+                               // only goes into the metadata)
     const vx_condition *conditions;
     int condition_count;
-    int width, height;                  // both or neither; multiples of 32, 32..4096, ratio 1:4..4:1, area <= 4,128,768
-    const char *aspect;                 // "16:9": the canvas rule; excludes width and height
-    int64_t num_frames;                 // aligned up to 17n+5, then 22..362; 0 = 124
-    double seconds;                     // in place of num_frames
-    int evaluations;                    // model evaluations, 1..1000; 0 = 49
-    int num_inference_steps;            // sigma points, 2..1001: evaluations + 1; excludes evaluations
-    const char *sampler;                // "euler" (default), "res_multistep"
-    const char *schedule;               // "official" (default), "simple", "beta", "normal"
-    const float *sigmas;                // strictly decreasing to 0; excludes step counts and schedule
-    int sigma_count;                    // 2..1001
-    float flow_shift, audio_flow_shift; // > 0, <= 100; 0 = the checkpoint's own (12, 3)
-    bool seed_set;                      // false: drawn from the operating system, reported
-    uint64_t seed;                      // 0..2^63-1
-    const char *noise;                  // "sglang" (default), "diffusers", "comfyui"
-    const char *precision;              // "exact" (default), "float32"
+    int width, height;                            // both or neither; multiples of 32, 32..4096, ratio 1:4..4:1, area <= 4,128,768
+    const char *aspect;                           // "16:9": the canvas rule; excludes width and height
+    int64_t num_frames;                           // aligned up to 17n+5, then 22..362; 0 = 124
+    double seconds;                               // in place of num_frames
+    int evaluations;                              // model evaluations, 1..1000; 0 = 49
+    int num_inference_steps;                      // sigma points, 2..1001: evaluations + 1; excludes evaluations
+    const char *sampler;                          // "euler" (default), "res_multistep"
+    const char *schedule;                         // "official" (default), "simple", "beta", "normal"
+    const float *sigmas;                          // strictly decreasing to 0; excludes step counts and schedule
+    int sigma_count;                              // 2..1001
+    float flow_shift, audio_flow_shift;           // > 0, <= 100; 0 = the checkpoint's own (12, 3)
+    bool seed_set;                                // false: drawn from the operating system, reported
+    uint64_t seed;                                // 0..2^63-1
+    const char *noise;                            // "sglang" (default), "diffusers", "comfyui"
+    const char *precision;                        // "exact" (default), "float32"
     int64_t canvas_short_edge, canvas_max_pixels; // of the canvas rule; 0 = 768, 1032192
-    bool record_tensors;                // keep what vx_job_dump_tensors writes
-    bool latents_only;                  // nothing will be decoded: the VAEs are neither needed nor planned
-    uint64_t memory_limit;              // bytes that the plan may use; 0 = what the machine has free
+    bool record_tensors;                          // keep what vx_job_dump_tensors writes
+    bool latents_only;                            // nothing will be decoded: the VAEs are neither needed nor planned
+    uint64_t memory_limit;                        // bytes that the plan may use; 0 = what the machine has free
 } vx_request;
 
 // The fields of a request as text, for command lines, job files and forms: one table for all of them.
-typedef enum vx_field_kind { VX_FIELD_TEXT, VX_FIELD_CHOICE, VX_FIELD_INTEGER, VX_FIELD_NUMBER, VX_FIELD_SIZE, VX_FIELD_NUMBERS, VX_FIELD_SWITCH, VX_FIELD_FILE } vx_field_kind;
+typedef enum vx_field_kind {
+    VX_FIELD_TEXT,
+    VX_FIELD_CHOICE,
+    VX_FIELD_INTEGER,
+    VX_FIELD_NUMBER,
+    VX_FIELD_SIZE,
+    VX_FIELD_NUMBERS,
+    VX_FIELD_SWITCH,
+    VX_FIELD_FILE
+} vx_field_kind;
 typedef enum vx_field_group { VX_GROUP_REQUEST, VX_GROUP_MEDIA, VX_GROUP_DELIVERY } vx_field_group;
 typedef struct vx_field {
-    const char *name;      // "num_inference_steps": key in JSON (also with '-')
-    const char *flag;      // "--num-inference-steps"
-    const char *letter;    // "-p", or NULL
+    const char *name;   // "num_inference_steps": key in JSON (also with '-')
+    const char *flag;   // "--num-inference-steps"
+    const char *letter; // "-p", or NULL
     vx_field_kind kind;
     vx_field_group group;
-    const char *value;     // placeholder in help: "N", "FILE"; choices as "a|b"
-    const char *range;     // for people and schemas, or NULL
-    const char *fallback;  // default, or NULL
-    const char *help;      // one line
-    const char *refusal;   // not NULL: never accepted, and why
+    const char *value;    // placeholder in help: "N", "FILE"; choices as "a|b"
+    const char *range;    // for people and schemas, or NULL
+    const char *fallback; // default, or NULL
+    const char *help;     // one line
+    const char *refusal;  // not NULL: never accepted, and why
 } vx_field;
 VX_API const vx_field *vx_field_at(int index); // from 0; NULL past the last
 
 // How the finished clip is packed.
 typedef struct vx_media_params {
     size_t struct_size;
-    double fps;                 // presentation only, 1..120; 0 = 24
-    const char *video_codec;    // "h264" (default)
+    double fps;              // presentation only, 1..120; 0 = 24
+    const char *video_codec; // "h264" (default)
     bool crf_set;
-    int crf;                    // 0..51; 18 unless crf_set
-    const char *pixel_format;   // "yuv420p" (default), "yuv444p"
-    const char *audio_codec;    // "aac" (default), "none"
-    int audio_bitrate;          // bits per second, 0 = 192000
-    bool no_metadata;           // leave the request out of the file
-    bool replace;               // an existing file may be replaced
+    int crf;                  // 0..51; 18 unless crf_set
+    const char *pixel_format; // "yuv420p" (default), "yuv444p"
+    const char *audio_codec;  // "aac" (default), "none"
+    int audio_bitrate;        // bits per second, 0 = 192000
+    bool no_metadata;         // leave the request out of the file
+    bool replace;             // an existing file may be replaced
 } vx_media_params;
 
 // What a program does with the results. The library only carries it.
 typedef struct vx_delivery {
     size_t struct_size;
-    const char *output;         // MP4
+    const char *output; // MP4
     const char *save_latents, *dump_tensors;
-    int outputs;                // clips with seeds seed, seed+1, ...; 0 = 1
+    int outputs; // clips with seeds seed, seed+1, ...; 0 = 1
 } vx_delivery;
 
 // Collects fields given as text and owns the strings of the structs that it hands out.
@@ -159,10 +169,10 @@ VX_API const vx_delivery *vx_request_builder_delivery(const vx_request_builder *
 // ---- plan ------------------------------------------------------------------------------------------------------------
 // Everything that a job would decide, from headers alone: nothing is computed, no tensor data is read.
 typedef struct vx_stage_plan {
-    const char *name;           // "text", "denoise", "decode_audio", "decode_video"
+    const char *name; // "text", "denoise", "decode_audio", "decode_video"
     double flop;
-    uint64_t weight_bytes;      // read from the checkpoint
-    uint64_t host_bytes;        // anonymous memory while the stage runs
+    uint64_t weight_bytes; // read from the checkpoint
+    uint64_t host_bytes;   // anonymous memory while the stage runs
 } vx_stage_plan;
 enum { VX_PLAN_STAGES = 4 };
 typedef struct vx_plan {
@@ -173,9 +183,9 @@ typedef struct vx_plan {
     int64_t text_rows, condition_rows, audio_rows, video_rows, rows;
     vx_stage_plan stage[VX_PLAN_STAGES];
     double flop;
-    uint64_t host_bytes;        // peak of anonymous memory beyond what the opened model holds
-    uint64_t available_bytes;   // what it was held against
-    uint64_t output_samples;    // sound per channel after fitting to the picture
+    uint64_t host_bytes;      // peak of anonymous memory beyond what the opened model holds
+    uint64_t available_bytes; // what it was held against
+    uint64_t output_samples;  // sound per channel after fitting to the picture
 } vx_plan;
 // VX_ERR_MEMORY_PLAN if it cannot fit, with the bytes and what would help. The plan is filled in then, too.
 VX_API vx_status vx_plan_request(vx_model *model, const vx_request *request, vx_plan *out);
@@ -185,17 +195,18 @@ VX_API vx_status vx_plan_json(vx_model *model, const vx_request *request, char *
 // ---- job -------------------------------------------------------------------------------------------------------------
 typedef struct vx_job vx_job;
 typedef struct vx_progress {
-    const char *stage;          // "text", "denoise", "decode_audio", "decode_video", "mux"
+    const char *stage; // "text", "denoise", "decode_audio", "decode_video", "mux"
     int stage_index, stage_count;
-    int64_t step, steps;        // finished and all pieces of the stage
-    double elapsed_s;           // since the stage began
-    double rate_s;              // measured seconds per step; 0 until one is done
-    double eta_s;               // of the stage; negative while unknown
+    int64_t step, steps; // finished and all pieces of the stage
+    double elapsed_s;    // since the stage began
+    double rate_s;       // measured seconds per step; 0 until one is done
+    double eta_s;        // of the stage; negative while unknown
 } vx_progress;
 typedef struct vx_job_callbacks {
     size_t struct_size;
     void (*progress)(void *user, const vx_progress *progress);
-    // Frames first..first+count-1 as RGB, [count, height, width, 3]; false stops the job with VX_ERR_CANCELLED. For vx_job_decode.
+    // Frames first..first+count-1 as RGB, [count, height, width, 3]; false stops the job with VX_ERR_CANCELLED. For
+    // vx_job_decode.
     bool (*frames)(void *user, int64_t first, int64_t count, const uint8_t *rgb);
     // All of the sound, [2, samples], before the first frame.
     bool (*sound)(void *user, const float *samples, int64_t count);
@@ -205,7 +216,8 @@ typedef struct vx_job_callbacks {
 // Validates and plans; nothing heavy yet. callbacks may be NULL.
 VX_API vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job_callbacks *callbacks, vx_job **out);
 // A job whose latents exist already (vortex decode). denormalised: the file holds VAE-scale latents. Either tensor may be alone.
-VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks, vx_job **out);
+VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks,
+                                     vx_job **out);
 VX_API void vx_job_destroy(vx_job **job);
 // Text and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
 // of this model with the same prompt and precision is not encoded again.
@@ -214,7 +226,8 @@ VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator
 // Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back.
 VX_API vx_status vx_job_decode(vx_job *job);
 VX_API vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params *media);
-// Whether vx_job_write_mp4 could begin: the name, the folder, the encoders. For before vx_job_run, so that nothing is computed in vain.
+// Whether vx_job_write_mp4 could begin: the name, the folder, the encoders. For before vx_job_run, so that nothing is computed in
+// vain.
 VX_API vx_status vx_job_check_mp4(vx_job *job, const char *path, const vx_media_params *media);
 // safetensors with frames [N,H,W,3] f32 in 0..1 before 8-bit rounding, and waveform [2, samples] f32.
 VX_API vx_status vx_job_save_tensors(vx_job *job, const char *path, bool replace);
@@ -236,19 +249,19 @@ VX_API vx_status vx_inspect(vx_context *context, const char *path, char **json);
 VX_API vx_status vx_doctor(vx_context *context, char **json);
 typedef struct vx_demo_model_params {
     size_t struct_size;
-    bool random;            // weights that make every path matter, all dimensions different, instead of the pretty ones
+    bool random; // weights that make every path matter, all dimensions different, instead of the pretty ones
     uint64_t seed;
-    bool replace;           // write into a folder that is not empty
+    bool replace; // write into a folder that is not empty
 } vx_demo_model_params;
 // A complete small checkpoint in the official layout: the same bytes for the same seed, everywhere.
 VX_API vx_status vx_demo_model_write(vx_context *context, const char *folder, const vx_demo_model_params *params);
 
 typedef struct vx_bench_params {
     size_t struct_size;
-    const char *what;       // "linear", "attention", "elementwise", "text", "denoiser", "video-vae", "audio-vae", "generate"
-    vx_model *model;        // for the last five
+    const char *what;          // "linear", "attention", "elementwise", "text", "denoiser", "video-vae", "audio-vae", "generate"
+    vx_model *model;           // for the last five
     const vx_request *request; // shape of the workload; NULL = defaults
-    int runs;               // 0 = 3, after one warm-up
+    int runs;                  // 0 = 3, after one warm-up
 } vx_bench_params;
 VX_API vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **json);
 

@@ -10,7 +10,16 @@
 
 // Which command an option belongs to.
 typedef enum command_set {
-    CMD_GENERATE = 1, CMD_DECODE = 2, CMD_TOKENIZE = 4, CMD_PLAN = 8, CMD_INSPECT = 16, CMD_BENCH = 32, CMD_DOCTOR = 64, CMD_DEMO = 128, CMD_ENCODE = 256, CMD_HELP = 512,
+    CMD_GENERATE = 1,
+    CMD_DECODE = 2,
+    CMD_TOKENIZE = 4,
+    CMD_PLAN = 8,
+    CMD_INSPECT = 16,
+    CMD_BENCH = 32,
+    CMD_DOCTOR = 64,
+    CMD_DEMO = 128,
+    CMD_ENCODE = 256,
+    CMD_HELP = 512,
     CMD_MODEL = CMD_GENERATE | CMD_DECODE | CMD_TOKENIZE | CMD_PLAN | CMD_BENCH,
     CMD_REQUEST = CMD_GENERATE | CMD_PLAN | CMD_BENCH,
     CMD_ALL = 1023,
@@ -37,9 +46,9 @@ typedef struct options {
 
 typedef struct option {
     const char *flag, *letter;
-    const char *value;      // placeholder; NULL = a switch
+    const char *value; // placeholder; NULL = a switch
     unsigned commands;
-    size_t offset;          // of a const char * or bool in options
+    size_t offset; // of a const char * or bool in options
     const char *help;
 } option;
 extern const option option_table[];
@@ -52,14 +61,17 @@ bool field_of_command(const vx_field *field, unsigned commands);
 vx_status read_text(const char *path, size_t limit, char **text, size_t *size); // malloc'ed; "-" is stdin
 
 // session.c: a context and a model for one command
-typedef struct session { vx_context *context; vx_model *model; } session;
+typedef struct session {
+    vx_context *context;
+    vx_model *model;
+} session;
 vx_status session_open(session *s, options *o, bool with_model);
 void session_close(session *s);
-void watch_job(vx_job *job);       // SIGINT and SIGTERM cancel it; a second one ends the process. NULL: none
+void watch_job(vx_job *job); // SIGINT and SIGTERM cancel it; a second one ends the process. NULL: none
 bool interrupted(void);
 
 // report.c
-int report_error(const options *o, vx_status s); // prints, gives the exit status
+int report_error(const options *o, vx_status s);     // prints, gives the exit status
 void print_json(const options *o, const char *json); // as it is with --json, else for people
 void print_tree(FILE *to, const json_t *value, int indent);
 void on_log(void *user, int level, const char *text);
@@ -83,7 +95,12 @@ void print_version(FILE *to);
 // A status of the command line's own making.
 vx_status usage_error(vx_code code, const char *field, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-typedef struct command { const char *name; command_set id; const char *arguments, *help; vx_status (*run)(options *o); } command;
+typedef struct command {
+    const char *name;
+    command_set id;
+    const char *arguments, *help;
+    vx_status (*run)(options *o);
+} command;
 extern const command command_table[];
 extern const int command_count;
 

@@ -4,11 +4,15 @@
 
 #include "cli/cli.h"
 
-static vx_status none(void) { return (vx_status){ 0 }; }
+static vx_status none(void)
+{
+    return (vx_status){ 0 };
+}
 
 static vx_status no_arguments(const options *o)
 {
-    return o->arguments ? usage_error(VX_ERR_USAGE, "", "'%.60s': vortex %s takes options only", o->argument[0], o->command_name) : none();
+    return o->arguments ? usage_error(VX_ERR_USAGE, "", "'%.60s': vortex %s takes options only", o->argument[0], o->command_name)
+                        : none();
 }
 
 static vx_status one_argument(const options *o, const char *what)
@@ -33,7 +37,8 @@ vx_status command_decode(options *o)
     vx_status status = no_arguments(o);
     const char *output = vx_request_builder_delivery(o->builder)->output;
     if (!status.code && !o->latents) status = usage_error(VX_ERR_REQUIRED, "latents", "no latents were named (--latents FILE)");
-    if (!status.code && !output && !o->save_tensors) status = usage_error(VX_ERR_REQUIRED, "output", "no output was named (--output FILE.mp4 or --save-tensors FILE)");
+    if (!status.code && !output && !o->save_tensors)
+        status = usage_error(VX_ERR_REQUIRED, "output", "no output was named (--output FILE.mp4 or --save-tensors FILE)");
     if (status.code) return status;
     session s = { 0 };
     vx_job *job = NULL;
@@ -62,7 +67,9 @@ vx_status command_tokenize(options *o)
     char *text = NULL;
     size_t size = prompt ? strlen(prompt) : 0;
     vx_status status = none();
-    if ((prompt != NULL) + (o->prompt_file != NULL) + o->arguments != 1) return usage_error(VX_ERR_USAGE, "prompt", "vortex tokenize takes one text: --prompt TEXT, --prompt-file FILE, or an argument");
+    if ((prompt != NULL) + (o->prompt_file != NULL) + o->arguments != 1)
+        return usage_error(VX_ERR_USAGE, "prompt",
+                           "vortex tokenize takes one text: --prompt TEXT, --prompt-file FILE, or an argument");
     if (o->prompt_file) status = read_text(o->prompt_file, 64 << 20, &text, &size);
     else if (o->arguments) prompt = o->argument[0], size = strlen(prompt);
     if (status.code) return status;
@@ -117,7 +124,8 @@ vx_status command_bench(options *o)
     if (status.code) return status;
     char *end = NULL, *json = NULL;
     long runs = o->runs ? strtol(o->runs, &end, 10) : 0;
-    if (o->runs && (!*o->runs || *end || runs < 1 || runs > 1000)) return usage_error(VX_ERR_RANGE, "runs", "--runs: '%.40s' is not within 1..1000", o->runs);
+    if (o->runs && (!*o->runs || *end || runs < 1 || runs > 1000))
+        return usage_error(VX_ERR_RANGE, "runs", "--runs: '%.40s' is not within 1..1000", o->runs);
     static const char *const operators[] = { "linear", "attention", "elementwise" };
     bool with_model = true;
     for (int i = 0; i < 3; i++) with_model = with_model && strcmp(o->argument[0], operators[i]);
@@ -126,7 +134,11 @@ vx_status command_bench(options *o)
     if (!request.seed_set) request.seed_set = true, request.seed = 440420;
     session s = { 0 };
     status = session_open(&s, o, with_model);
-    if (!status.code) status = vx_bench(s.context, &(vx_bench_params){ VX_INIT(vx_bench_params), .what = o->argument[0], .model = s.model, .request = &request, .runs = (int)runs }, &json);
+    if (!status.code)
+        status = vx_bench(s.context,
+                          &(vx_bench_params){ VX_INIT(vx_bench_params), .what = o->argument[0], .model = s.model,
+                                              .request = &request, .runs = (int)runs },
+                          &json);
     if (!status.code) puts(json); // always JSON: it is for machines
     vx_text_free(json);
     session_close(&s);
@@ -140,7 +152,10 @@ vx_status command_demo(options *o)
     const vx_request *r = vx_request_builder_request(o->builder);
     session s = { 0 };
     status = session_open(&s, o, false);
-    if (!status.code) status = vx_demo_model_write(s.context, o->argument[0], &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = o->random, .seed = r->seed, .replace = o->yes });
+    if (!status.code)
+        status = vx_demo_model_write(
+            s.context, o->argument[0],
+            &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = o->random, .seed = r->seed, .replace = o->yes });
     if (!status.code && o->json) printf("{\"output\":\"demo-model\",\"random\":%s}\n", o->random ? "true" : "false");
     else if (!status.code && !o->quiet) puts(o->argument[0]);
     session_close(&s);

@@ -6,13 +6,17 @@
 
 enum { MAX_PROMPT = 65536, MAX_JOBS_BYTES = 64 << 20, MAX_PATH = 4096 };
 
-static vx_status none(void) { return (vx_status){ 0 }; }
+static vx_status none(void)
+{
+    return (vx_status){ 0 };
+}
 
 // The prompt file's bytes, verbatim, as the prompt of the builder.
 static vx_status take_prompt_file(options *o)
 {
     if (!o->prompt_file) return none();
-    if (vx_request_builder_request(o->builder)->prompt) return usage_error(VX_ERR_CONFLICT, "prompt_file", "--prompt and --prompt-file exclude each other");
+    if (vx_request_builder_request(o->builder)->prompt)
+        return usage_error(VX_ERR_CONFLICT, "prompt_file", "--prompt and --prompt-file exclude each other");
     char *text;
     size_t size;
     vx_status s = read_text(o->prompt_file, MAX_PROMPT, &text, &size);
@@ -32,14 +36,17 @@ static vx_status numbered(char out[MAX_PATH], const char *name, int index, int o
     }
     const char *mark = strstr(name, "%d");
     int n;
-    if (outputs > 1 && !mark) return usage_error(VX_ERR_VALUE, field, "%s: with --outputs the name needs %%d for the number of the clip", name);
+    if (outputs > 1 && !mark)
+        return usage_error(VX_ERR_VALUE, field, "%s: with --outputs the name needs %%d for the number of the clip", name);
     if (mark) n = snprintf(out, MAX_PATH, "%.*s%d%s", (int)(mark - name), name, index, mark + 2);
     else n = snprintf(out, MAX_PATH, "%s", name);
     if (n >= MAX_PATH) return usage_error(VX_ERR_VALUE, field, "the file name is too long");
     return none();
 }
 
-typedef struct clip { char output[MAX_PATH], latents[MAX_PATH], dump[MAX_PATH]; } clip;
+typedef struct clip {
+    char output[MAX_PATH], latents[MAX_PATH], dump[MAX_PATH];
+} clip;
 
 // Whatever fails after sampling leaves the latents on disk: they are what took the time.
 static vx_status rescue(options *o, vx_job *job, const clip *c, vx_status failed)
@@ -71,9 +78,13 @@ static void summary(const options *o, const clip *c, const char *json)
         return;
     }
     const char *name = c->output[0] ? c->output : c->latents[0] ? c->latents : c->dump;
-    printf("%s: %lldx%lld, %lld frames (%.2f s), seed %lld, %lld evaluations, %.1f s\n", name, (long long)json_integer_value(json_object_get(r, "width")), (long long)json_integer_value(json_object_get(r, "height")),
-           (long long)json_integer_value(json_object_get(r, "frames")), json_real_value(json_object_get(r, "seconds")), (long long)json_integer_value(json_object_get(r, "seed")),
-           (long long)json_integer_value(json_object_get(r, "evaluations")), json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
+    printf("%s: %lldx%lld, %lld frames (%.2f s), seed %lld, %lld evaluations, %.1f s\n", name,
+           (long long)json_integer_value(json_object_get(r, "width")),
+           (long long)json_integer_value(json_object_get(r, "height")),
+           (long long)json_integer_value(json_object_get(r, "frames")), json_real_value(json_object_get(r, "seconds")),
+           (long long)json_integer_value(json_object_get(r, "seed")),
+           (long long)json_integer_value(json_object_get(r, "evaluations")),
+           json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
     json_decref(r);
 }
 
@@ -92,7 +103,8 @@ static vx_status check_files(const options *o, const clip *c)
     return none();
 }
 
-static vx_status one_clip(options *o, session *s, const vx_request *request, const vx_media_params *media, const clip *c, uint64_t *seed)
+static vx_status one_clip(options *o, session *s, const vx_request *request, const vx_media_params *media, const clip *c,
+                          uint64_t *seed)
 {
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
     vx_job *job = NULL;
@@ -162,7 +174,8 @@ static vx_status one_line(options *o, session *s, const char *line, size_t size,
     char code[16];
     snprintf(code, sizeof code, "VX-%04d", (int)status.code);
     fprintf(stderr, "vortex: error %s: job %d: %s. %s\n", code, number, status.message, status.remedy);
-    json_t *e = json_pack("{s:i, s:{s:s, s:s, s:s, s:s}}", "job", number, "error", "code", code, "message", status.message, "remedy", status.remedy, "field", status.field);
+    json_t *e = json_pack("{s:i, s:{s:s, s:s, s:s, s:s}}", "job", number, "error", "code", code, "message", status.message,
+                          "remedy", status.remedy, "field", status.field);
     if (e) json_dumpf(e, stdout, JSON_COMPACT);
     puts("");
     fflush(stdout);

@@ -24,13 +24,17 @@ static void overview(FILE *to)
 {
     fputs("vortex: video with sound from a prompt (MiniMax H3)\n\nusage: vortex COMMAND [OPTIONS]\n\n", to);
     for (int i = 0; i < command_count; i++) fprintf(to, "  %-11s %s\n", command_table[i].name, command_table[i].help);
-    fputs("\nvortex help COMMAND lists a command's options.\n\n  vortex generate -m MODEL -p 'A lighthouse at dawn.' -o out.mp4\n", to);
+    fputs(
+        "\nvortex help COMMAND lists a command's options.\n\n  vortex generate -m MODEL -p 'A lighthouse at dawn.' -o out.mp4\n",
+        to);
 }
 
-static void line(FILE *to, const char *letter, const char *flag, const char *value, const char *help, const char *range, const char *fallback)
+static void line(FILE *to, const char *letter, const char *flag, const char *value, const char *help, const char *range,
+                 const char *fallback)
 {
     char left[80];
-    snprintf(left, sizeof left, "%s%s%s%s%s", letter ? letter : "   ", letter ? ", " : " ", flag, value ? " " : "", value ? value : "");
+    snprintf(left, sizeof left, "%s%s%s%s%s", letter ? letter : "   ", letter ? ", " : " ", flag, value ? " " : "",
+             value ? value : "");
     fprintf(to, "  %-44s %s", left, help);
     if (range) fprintf(to, " (%s)", range);
     if (fallback) fprintf(to, " [%s]", fallback);
@@ -51,7 +55,8 @@ void print_help(FILE *to, const char *name)
     for (int i = 0; (f = vx_field_at(i)); i++)
         if (field_of_command(f, c->id) && !f->refusal) line(to, f->letter, f->flag, f->value, f->help, f->range, f->fallback);
     for (int i = 0; i < option_count; i++)
-        if (option_table[i].commands & c->id) line(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);
+        if (option_table[i].commands & c->id)
+            line(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);
 }
 
 // roff: a leading dot or quote and every minus and backslash are special.
@@ -65,7 +70,8 @@ static void roff(FILE *to, const char *text)
     }
 }
 
-static void roff_item(FILE *to, const char *letter, const char *flag, const char *value, const char *help, const char *range, const char *fallback)
+static void roff_item(FILE *to, const char *letter, const char *flag, const char *value, const char *help, const char *range,
+                      const char *fallback)
 {
     fputs(".TP\n\\fB", to);
     if (letter) {
@@ -95,7 +101,10 @@ static void roff_item(FILE *to, const char *letter, const char *flag, const char
 
 void print_man(FILE *to)
 {
-    fprintf(to, ".TH VORTEX 1 \"\" \"vortex %s\" \"User Commands\"\n.SH NAME\nvortex \\- video with sound from a prompt, with the MiniMax H3 model\n.SH SYNOPSIS\n.B vortex\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH COMMANDS\n", vx_version());
+    fprintf(to,
+            ".TH VORTEX 1 \"\" \"vortex %s\" \"User Commands\"\n.SH NAME\nvortex \\- video with sound from a prompt, with the "
+            "MiniMax H3 model\n.SH SYNOPSIS\n.B vortex\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
+            vx_version());
     for (int i = 0; i < command_count; i++) {
         fprintf(to, ".TP\n\\fB%s\\fR ", command_table[i].name);
         roff(to, command_table[i].arguments);
@@ -103,22 +112,32 @@ void print_man(FILE *to)
         roff(to, command_table[i].help);
         fputs(".\n", to);
     }
-    fputs(".SH REQUEST OPTIONS\nOf \\fBgenerate\\fR and \\fBplan\\fR; the same names, with _ for \\-, are keys of a jobs file and members of the C interface.\n", to);
+    fputs(".SH REQUEST OPTIONS\nOf \\fBgenerate\\fR and \\fBplan\\fR; the same names, with _ for \\-, are keys of a jobs file "
+          "and members of the C interface.\n",
+          to);
     const vx_field *f;
     for (int i = 0; (f = vx_field_at(i)); i++)
         if (!f->refusal) roff_item(to, f->letter, f->flag, f->value, f->help, f->range, f->fallback);
     fputs(".SH OTHER OPTIONS\n", to);
-    for (int i = 0; i < option_count; i++) roff_item(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);
-    fputs(".SH RESULT\nWith \\fB\\-\\-json\\fR one object on standard output: output, task, seed, noise, width, height, frames, fps, seconds, evaluations, sigma_points, sampler, schedule, shift, audio_shift, "
-          "rows, precision, device, approximations, timings_s, step_s, peak_bytes, latents_sha256, model, warnings. An error is {\\(dqerror\\(dq: {code, message, remedy, field}}.\n"
-          ".SH EXIT STATUS\n0 done; 1 a fault of Vortex; 2 usage or request; 3 model files; 4 storage or output; 5 memory; 6 device; 7 input media; 130 cancelled.\n"
-          ".SH ENVIRONMENT\n.TP\n\\fBVORTEX_MODEL\\fR\nThe model when \\fB\\-\\-model\\fR is not given.\n.TP\n\\fBVORTEX_MEDIA\\fR\nPath of the media module, where it is not beside the program.\n"
-          ".SH SEE ALSO\ndocs/errors.md, docs/numerics.md\n", to);
+    for (int i = 0; i < option_count; i++)
+        roff_item(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);
+    fputs(".SH RESULT\nWith \\fB\\-\\-json\\fR one object on standard output: output, task, seed, noise, width, height, frames, "
+          "fps, seconds, evaluations, sigma_points, sampler, schedule, shift, audio_shift, "
+          "rows, precision, device, approximations, timings_s, step_s, peak_bytes, latents_sha256, model, warnings. An error is "
+          "{\\(dqerror\\(dq: {code, message, remedy, field}}.\n"
+          ".SH EXIT STATUS\n0 done; 1 a fault of Vortex; 2 usage or request; 3 model files; 4 storage or output; 5 memory; 6 "
+          "device; 7 input media; 130 cancelled.\n"
+          ".SH ENVIRONMENT\n.TP\n\\fBVORTEX_MODEL\\fR\nThe model when \\fB\\-\\-model\\fR is not "
+          "given.\n.TP\n\\fBVORTEX_MEDIA\\fR\nPath of the media module, where it is not beside the program.\n"
+          ".SH SEE ALSO\ndocs/errors.md, docs/numerics.md\n",
+          to);
 }
 
 void print_completion(FILE *to)
 {
-    fputs("# bash completion for vortex\n_vortex() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"", to);
+    fputs("# bash completion for vortex\n_vortex() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words\n    if [ \"$COMP_CWORD\" "
+          "-eq 1 ]; then\n        COMPREPLY=($(compgen -W \"",
+          to);
     for (int i = 0; i < command_count; i++) fprintf(to, "%s ", command_table[i].name);
     fputs("\" -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n", to);
     for (int c = 0; c < command_count; c++) {
@@ -130,5 +149,7 @@ void print_completion(FILE *to)
             if (option_table[i].commands & command_table[c].id) fprintf(to, "%s ", option_table[i].flag);
         fputs("\" ;;\n", to);
     }
-    fputs("    esac\n    case $cur in\n    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n    esac\n}\ncomplete -o filenames -F _vortex vortex\n", to);
+    fputs("    esac\n    case $cur in\n    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n    *) COMPREPLY=($(compgen "
+          "-f -- \"$cur\")) ;;\n    esac\n}\ncomplete -o filenames -F _vortex vortex\n",
+          to);
 }

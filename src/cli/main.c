@@ -48,7 +48,8 @@ static int run(const command *c, int argc, char **argv)
     }
     vx_status s = options_parse(&o, argc, argv);
     if (!s.code) s = c->run(&o);
-    if (!s.code && (fflush(stdout) || ferror(stdout))) s = usage_error(errno == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s", strerror(errno));
+    if (!s.code && (fflush(stdout) || ferror(stdout)))
+        s = usage_error(errno == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s", strerror(errno));
     int status = s.code && s.message[0] ? report_error(&o, s) : vx_exit_status(s.code);
     options_free(&o);
     return status;

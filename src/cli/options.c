@@ -11,14 +11,17 @@
 
 // clang-format off: one option a line
 const option option_table[] = {
-    { "--model", "-m", "PATH", CMD_MODEL, AT(model), "official root or partition, diffusers folder, or the transformer's file [$VORTEX_MODEL]" },
+    { "--model", "-m", "PATH", CMD_MODEL, AT(model),
+      "official root or partition, diffusers folder, or the transformer's file [$VORTEX_MODEL]" },
     { "--text-encoder", NULL, "PATH", CMD_MODEL, AT(text_encoder), "text encoder, where it is not in the model" },
     { "--video-vae", NULL, "PATH", CMD_MODEL, AT(video_vae), "video VAE, where it is not in the model" },
     { "--audio-vae", NULL, "PATH", CMD_MODEL, AT(audio_vae), "audio VAE, where it is not in the model" },
     { "--tokenizer", NULL, "PATH", CMD_MODEL, AT(tokenizer), "tokenizer folder, where it is not in the model" },
     { "--variant", NULL, "fl2va|ref2va", CMD_MODEL, AT(variant), "which partition the model is, where nothing says it" },
-    { "--prompt-file", NULL, "FILE", CMD_REQUEST | CMD_TOKENIZE, AT(prompt_file), "the prompt from a file, verbatim; - is standard input" },
-    { "--jobs", NULL, "FILE", CMD_GENERATE, AT(jobs), "one request a line as JSON (flag names as keys); one result a line on stdout" },
+    { "--prompt-file", NULL, "FILE", CMD_REQUEST | CMD_TOKENIZE, AT(prompt_file),
+      "the prompt from a file, verbatim; - is standard input" },
+    { "--jobs", NULL, "FILE", CMD_GENERATE, AT(jobs),
+      "one request a line as JSON (flag names as keys); one result a line on stdout" },
     { "--latents", NULL, "FILE", CMD_DECODE, AT(latents), "latents that generate saved" },
     { "--save-tensors", NULL, "FILE", CMD_DECODE, AT(save_tensors), "frames and waveform as safetensors" },
     { "--denormalised", NULL, NULL, CMD_DECODE, AT(denormalised), "the latents are VAE-scale, not as they leave the sampler" },
@@ -29,7 +32,8 @@ const option option_table[] = {
     { "--device", NULL, "auto|cpu|cuda[:N]", CMD_MODEL, AT(device), "where to compute [auto]" },
     { "--threads", NULL, "N", CMD_MODEL | CMD_DOCTOR, AT(threads), "processor threads, 1..1024 [all]" },
     { "--isa", NULL, "generic|avx2|avx512|avx512bf16", CMD_MODEL | CMD_DOCTOR, AT(isa), "newest instruction set to use" },
-    { "--progress", NULL, "auto|bar|plain|json|none", CMD_GENERATE | CMD_DECODE, AT(progress), "how progress is shown on stderr [auto]" },
+    { "--progress", NULL, "auto|bar|plain|json|none", CMD_GENERATE | CMD_DECODE, AT(progress),
+      "how progress is shown on stderr [auto]" },
     { "--json", NULL, NULL, CMD_ALL & ~CMD_HELP, AT(json), "the result as one JSON object on stdout" },
     { "--quiet", "-q", NULL, CMD_ALL & ~CMD_HELP, AT(quiet), "errors only" },
     { "--verbose", "-v", NULL, CMD_ALL & ~CMD_HELP, AT(verbose), "more messages" },
@@ -41,7 +45,11 @@ const option option_table[] = {
 const int option_count = (int)(sizeof option_table / sizeof *option_table);
 
 // Flags of GPU back ends: they act on one, and are refused here.
-static const struct { const char *flag; bool value; const char *why; } refused[] = {
+static const struct {
+    const char *flag;
+    bool value;
+    const char *why;
+} refused[] = {
     { "--no-graphs", false, "graphs exist only on CUDA devices, and this build has none" },
 };
 
@@ -76,7 +84,9 @@ static const vx_field *find_field(const char *name, unsigned commands)
 static const option *find_option(const char *name, unsigned commands)
 {
     for (int i = 0; i < option_count; i++)
-        if ((option_table[i].commands & commands) && (!strcmp(name, option_table[i].flag) || (option_table[i].letter && !strcmp(name, option_table[i].letter)))) return &option_table[i];
+        if ((option_table[i].commands & commands) &&
+            (!strcmp(name, option_table[i].flag) || (option_table[i].letter && !strcmp(name, option_table[i].letter))))
+            return &option_table[i];
     return NULL;
 }
 
@@ -102,7 +112,8 @@ static const char *nearest(const char *name, unsigned commands)
 static vx_status unknown(const options *o, const char *name)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (!strcmp(name, refused[i].flag) && (o->command & CMD_REQUEST)) return usage_error(VX_ERR_UNAVAILABLE, name + 2, "%s: %s", name, refused[i].why);
+        if (!strcmp(name, refused[i].flag) && (o->command & CMD_REQUEST))
+            return usage_error(VX_ERR_UNAVAILABLE, name + 2, "%s: %s", name, refused[i].why);
     const char *hint = nearest(name, o->command);
     vx_status s = usage_error(VX_ERR_USAGE, "", "%s: unknown option of vortex %s", name, o->command_name);
     if (hint) snprintf(s.remedy, sizeof s.remedy, "did you mean %s?", hint);
@@ -113,7 +124,8 @@ static vx_status unknown(const options *o, const char *name)
 static vx_status parse_one(options *o, int argc, char **argv, int *i)
 {
     char name[64];
-    const char *argument = argv[*i], *equals = !strncmp(argument, "--", 2) ? strchr(argument, '=') : NULL, *value = equals ? equals + 1 : NULL;
+    const char *argument = argv[*i], *equals = !strncmp(argument, "--", 2) ? strchr(argument, '=') : NULL,
+               *value = equals ? equals + 1 : NULL;
     size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
     if (length >= sizeof name) return usage_error(VX_ERR_USAGE, "", "%.40s...: unknown option", argument);
     memcpy(name, argument, length);
@@ -156,7 +168,8 @@ vx_status options_parse(options *o, int argc, char **argv)
         else s = usage_error(VX_ERR_USAGE, "", "too many arguments");
     }
     if (!s.code) s = take_progress(o);
-    if (!s.code && o->log_file && !(o->log = fopen(o->log_file, "a"))) s = usage_error(VX_ERR_OUTPUT, "log_file", "%s: cannot be written: %s", o->log_file, strerror(errno));
+    if (!s.code && o->log_file && !(o->log = fopen(o->log_file, "a")))
+        s = usage_error(VX_ERR_OUTPUT, "log_file", "%s: cannot be written: %s", o->log_file, strerror(errno));
     return s;
 }
 

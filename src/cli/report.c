@@ -10,11 +10,13 @@
 int report_error(const options *o, vx_status s)
 {
     bool dot = s.message[0] && s.message[strlen(s.message) - 1] == '.';
-    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s\n", (int)s.code, s.message, dot ? "" : ".", s.remedy[0] ? " " : "", s.remedy);
+    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s\n", (int)s.code, s.message, dot ? "" : ".", s.remedy[0] ? " " : "",
+            s.remedy);
     if (o->json) {
         char code[16];
         snprintf(code, sizeof code, "VX-%04d", (int)s.code);
-        json_t *e = json_pack("{s:{s:s, s:s, s:s, s:s}}", "error", "code", code, "message", s.message, "remedy", s.remedy, "field", s.field);
+        json_t *e = json_pack("{s:{s:s, s:s, s:s, s:s}}", "error", "code", code, "message", s.message, "remedy", s.remedy,
+                              "field", s.field);
         if (e) json_dumpf(e, stdout, JSON_COMPACT);
         putchar('\n');
         json_decref(e);
@@ -44,7 +46,8 @@ static void bar(const vx_progress *p)
     char cells[CELLS * 3 + 1] = "";
     int64_t full = p->steps ? p->step * CELLS / p->steps : 0;
     for (int i = 0; i < CELLS; i++) strcat(cells, i < full ? "█" : "░");
-    fprintf(stderr, "\r\033[K[%d/%d] %s  %s  %lld/%lld", p->stage_index + 1, p->stage_count, p->stage, cells, (long long)p->step, (long long)p->steps);
+    fprintf(stderr, "\r\033[K[%d/%d] %s  %s  %lld/%lld", p->stage_index + 1, p->stage_count, p->stage, cells, (long long)p->step,
+            (long long)p->steps);
     if (p->step && p->rate_s >= 0.1) fprintf(stderr, "  %.1f s/it", p->rate_s);
     else if (p->step) fprintf(stderr, "  %.0f ms/it", p->rate_s * 1e3);
     if (p->step && p->step < p->steps) fprintf(stderr, "  %.0f s left", ceil(p->eta_s));
@@ -72,11 +75,12 @@ void on_progress(void *user, const vx_progress *p)
     if (o->quiet && o->progress_mode == PROGRESS_AUTO) return;
     if (o->progress_mode == PROGRESS_AUTO) o->progress_mode = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_PLAIN;
     if (o->progress_mode == PROGRESS_JSON)
-        fprintf(stderr, "{\"stage\":\"%s\",\"step\":%lld,\"steps\":%lld,\"elapsed_s\":%.3f,\"eta_s\":%.3f}\n", p->stage, (long long)p->step, (long long)p->steps, p->elapsed_s, p->eta_s < 0 ? 0 : p->eta_s);
-    else if (o->progress_mode == PROGRESS_BAR)
-        bar(p);
+        fprintf(stderr, "{\"stage\":\"%s\",\"step\":%lld,\"steps\":%lld,\"elapsed_s\":%.3f,\"eta_s\":%.3f}\n", p->stage,
+                (long long)p->step, (long long)p->steps, p->elapsed_s, p->eta_s < 0 ? 0 : p->eta_s);
+    else if (o->progress_mode == PROGRESS_BAR) bar(p);
     else if (o->progress_mode == PROGRESS_PLAIN && worth_a_line(p))
-        fprintf(stderr, "[%d/%d] %s %lld/%lld, %.1f s\n", p->stage_index + 1, p->stage_count, p->stage, (long long)p->step, (long long)p->steps, p->elapsed_s);
+        fprintf(stderr, "[%d/%d] %s %lld/%lld, %.1f s\n", p->stage_index + 1, p->stage_count, p->stage, (long long)p->step,
+                (long long)p->steps, p->elapsed_s);
 }
 
 void progress_end(options *o)

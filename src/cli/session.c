@@ -22,7 +22,10 @@ static void on_signal(int number)
     if (job) vx_job_cancel(job);
 }
 
-bool interrupted(void) { return signals > 0; }
+bool interrupted(void)
+{
+    return signals > 0;
+}
 
 void watch_job(vx_job *job)
 {
@@ -59,10 +62,14 @@ vx_status session_open(session *s, options *o, bool with_model)
     bool known = !o->isa;
     for (int i = 0; i < 4; i++) known = known || !strcmp(o->isa, levels[i]);
     if (!known) return usage_error(VX_ERR_VALUE, "isa", "--isa: '%.40s' is none of generic|avx2|avx512|avx512bf16", o->isa);
-    status = vx_context_create(&s->context, &(vx_context_params){ VX_INIT(vx_context_params), .log = on_log, .log_user = o, .threads = threads, .isa = o->isa });
+    status = vx_context_create(&s->context, &(vx_context_params){ VX_INIT(vx_context_params), .log = on_log, .log_user = o,
+                                                                  .threads = threads, .isa = o->isa });
     if (status.code || !with_model) return status;
     const char *path = o->model ? o->model : getenv("VORTEX_MODEL");
-    return vx_model_open(s->context, &s->model, &(vx_model_params){ VX_INIT(vx_model_params), .path = path, .text_encoder = o->text_encoder, .video_vae = o->video_vae, .audio_vae = o->audio_vae, .tokenizer = o->tokenizer, .variant = o->variant, .device = o->device });
+    return vx_model_open(s->context, &s->model,
+                         &(vx_model_params){ VX_INIT(vx_model_params), .path = path, .text_encoder = o->text_encoder,
+                                             .video_vae = o->video_vae, .audio_vae = o->audio_vae, .tokenizer = o->tokenizer,
+                                             .variant = o->variant, .device = o->device });
 }
 
 void session_close(session *s)

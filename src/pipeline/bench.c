@@ -23,7 +23,10 @@ typedef struct bench {
     double sample[MAX_RUNS];
 } bench;
 
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+static int by_value(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
 
 static vx_tensor random_tensor(vx_arena *arena, vx_random *random, vx_dtype dtype, int64_t rows, int64_t columns, float scale)
 {
@@ -41,9 +44,18 @@ static vx_tensor random_tensor(vx_arena *arena, vx_random *random, vx_dtype dtyp
     return t;
 }
 
-static vx_status run_linear(bench *b) { return vx_linear(b->context->device, b->t[0], b->t[1], &b->weight); }
-static vx_status run_attention(bench *b) { return vx_attention(b->context->device, b->t[0], b->t[1], b->t[2], b->t[3], NULL); }
-static vx_status run_elementwise(bench *b) { return vx_rms_norm_modulate(b->context->device, b->t[0], b->t[1], b->t[2], b->t[3], b->t[4], b->t[5], 1e-5f); }
+static vx_status run_linear(bench *b)
+{
+    return vx_linear(b->context->device, b->t[0], b->t[1], &b->weight);
+}
+static vx_status run_attention(bench *b)
+{
+    return vx_attention(b->context->device, b->t[0], b->t[1], b->t[2], b->t[3], NULL);
+}
+static vx_status run_elementwise(bench *b)
+{
+    return vx_rms_norm_modulate(b->context->device, b->t[0], b->t[1], b->t[2], b->t[3], b->t[4], b->t[5], 1e-5f);
+}
 
 // Shapes of one block at the rows of a 256x256, 124-frame clip, hidden 1024.
 enum { ROWS = 2850, HIDDEN = 1024, HEADS = 8, HEAD_DIM = 128 };
@@ -58,11 +70,15 @@ static vx_status operator_bench(bench *b, const char *what, int runs, json_t *o)
     if (!strcmp(what, "linear")) {
         b->t[0] = vx_arena_tensor(arena, VX_BF16, ROWS, 3 * HEADS * HEAD_DIM);
         b->t[1] = random_tensor(arena, &random, VX_BF16, ROWS, HIDDEN, 1);
-        b->weight = (vx_weight){ 3 * HEADS * HEAD_DIM, HIDDEN, 1, { { random_tensor(arena, &random, VX_BF16, 3 * HEADS * HEAD_DIM, HIDDEN, 0.03f), { 0 }, 0 } } };
+        b->weight = (vx_weight){ 3 * HEADS * HEAD_DIM,
+                                 HIDDEN,
+                                 1,
+                                 { { random_tensor(arena, &random, VX_BF16, 3 * HEADS * HEAD_DIM, HIDDEN, 0.03f), { 0 }, 0 } } };
         b->flop = 2.0 * ROWS * HIDDEN * 3 * HEADS * HEAD_DIM;
     } else if (!strcmp(what, "attention")) {
         run = run_attention;
-        for (int i = 0; i < 4; i++) b->t[i] = vx_tensor_split(random_tensor(arena, &random, VX_BF16, ROWS, HEADS * HEAD_DIM, 1), 1, HEAD_DIM);
+        for (int i = 0; i < 4; i++)
+            b->t[i] = vx_tensor_split(random_tensor(arena, &random, VX_BF16, ROWS, HEADS * HEAD_DIM, 1), 1, HEAD_DIM);
         b->flop = 4.0 * ROWS * ROWS * HEADS * HEAD_DIM;
     } else {
         run = run_elementwise;
@@ -81,7 +97,9 @@ static vx_status operator_bench(bench *b, const char *what, int runs, json_t *o)
         s = run(b);
         b->sample[i] = vx_clock_s() - began;
     }
-    json_object_set_new(o, "shape", json_pack("{s:i, s:i, s:i}", "rows", ROWS, "hidden", HIDDEN, "columns", !strcmp(what, "linear") ? 3 * HEADS * HEAD_DIM : HIDDEN));
+    json_object_set_new(o, "shape",
+                        json_pack("{s:i, s:i, s:i}", "rows", ROWS, "hidden", HIDDEN, "columns",
+                                  !strcmp(what, "linear") ? 3 * HEADS * HEAD_DIM : HIDDEN));
     char hex[65];
     vx_sha256 hash;
     vx_sha256_init(&hash);
@@ -129,7 +147,9 @@ static vx_status stage_run(vx_model *model, const vx_request *request, const cha
     if (!s.code) {
         json_t *result = vx_result_object(job);
         json_t *runs = json_object_get(o, "runs");
-        json_array_append_new(runs, json_pack("{s:O, s:O, s:O}", "timings_s", json_object_get(result, "timings_s"), "step_s", json_object_get(result, "step_s"), "latents_sha256", json_object_get(result, "latents_sha256")));
+        json_array_append_new(runs, json_pack("{s:O, s:O, s:O}", "timings_s", json_object_get(result, "timings_s"), "step_s",
+                                              json_object_get(result, "step_s"), "latents_sha256",
+                                              json_object_get(result, "latents_sha256")));
         json_object_set(o, "rows", json_object_get(result, "rows"));
         json_decref(result);
     }
@@ -139,9 +159,12 @@ static vx_status stage_run(vx_model *model, const vx_request *request, const cha
 
 vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **json)
 {
-    static const char *const operators[] = { "linear", "attention", "elementwise" }, *const stages[] = { "text", "denoiser", "video-vae", "audio-vae", "generate" };
+    static const char *const operators[] = { "linear", "attention", "elementwise" }, *const stages[] = { "text", "denoiser",
+                                                                                                         "video-vae", "audio-vae",
+                                                                                                         "generate" };
     vx_bench_params p = { 0 };
-    if (!params || !params->struct_size || params->struct_size > sizeof p) return vx_fail(VX_ERR_USAGE, "the bench parameters were not initialised with VX_INIT");
+    if (!params || !params->struct_size || params->struct_size > sizeof p)
+        return vx_fail(VX_ERR_USAGE, "the bench parameters were not initialised with VX_INIT");
     memcpy(&p, params, params->struct_size);
     int runs = p.runs ? p.runs : 3, kind = 0;
     if (runs < 1 || runs > MAX_RUNS) return vx_fail_field(VX_ERR_RANGE, "runs", "runs %d is not within 1..%d", runs, MAX_RUNS);
@@ -149,8 +172,13 @@ vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **js
         if (p.what && !strcmp(p.what, operators[i])) kind = 1;
     for (int i = 0; i < 5; i++)
         if (p.what && !strcmp(p.what, stages[i])) kind = 2;
-    if (!kind) return vx_fail(VX_ERR_USAGE, "bench '%.40s' is none of linear, attention, elementwise, text, denoiser, video-vae, audio-vae, generate", p.what ? p.what : "");
-    if (kind == 2 && !p.model) return vx_remedy(vx_fail_field(VX_ERR_REQUIRED, "model", "bench %s needs a model", p.what), "give --model PATH; `vortex demo-model` writes a small one");
+    if (!kind)
+        return vx_fail(VX_ERR_USAGE,
+                       "bench '%.40s' is none of linear, attention, elementwise, text, denoiser, video-vae, audio-vae, generate",
+                       p.what ? p.what : "");
+    if (kind == 2 && !p.model)
+        return vx_remedy(vx_fail_field(VX_ERR_REQUIRED, "model", "bench %s needs a model", p.what),
+                         "give --model PATH; `vortex demo-model` writes a small one");
     bench *b = vx_alloc_array(1, sizeof *b);
     VX_NEED_MEMORY(b, "a bench");
     b->context = context;
@@ -163,12 +191,14 @@ vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **js
     vx_status s = vx_ok();
     if (kind == 1) s = operator_bench(b, p.what, runs, o);
     else {
-        vx_request request = { VX_INIT(vx_request), .prompt = "A lighthouse at dawn. \"Hold the line,\" she says.", .seed_set = true, .seed = 440420 };
+        vx_request request = { VX_INIT(vx_request), .prompt = "A lighthouse at dawn. \"Hold the line,\" she says.",
+                               .seed_set = true, .seed = 440420 };
         json_object_set_new(o, "runs", json_array());
         double warm;
         s = stage_run(p.model, p.request ? p.request : &request, p.what, &warm, &b->flop, o);
         json_array_clear(json_object_get(o, "runs"));
-        for (int i = 0; i < runs && !s.code; i++) s = stage_run(p.model, p.request ? p.request : &request, p.what, &b->sample[i], &b->flop, o);
+        for (int i = 0; i < runs && !s.code; i++)
+            s = stage_run(p.model, p.request ? p.request : &request, p.what, &b->sample[i], &b->flop, o);
     }
     if (!s.code) {
         json_t *samples = json_array();
@@ -181,8 +211,7 @@ vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **js
         if (b->flop > 0) json_object_set_new(o, "gflop_per_s", json_real(b->flop / median * 1e-9));
         if (b->bytes > 0) json_object_set_new(o, "gbyte_per_s", json_real(b->bytes / median * 1e-9));
         s = vx_json_text(o, json);
-    } else
-        json_decref(o);
+    } else json_decref(o);
     vx_free(b);
     return s;
 }

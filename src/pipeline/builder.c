@@ -46,14 +46,17 @@ void vx_request_builder_destroy(vx_request_builder **builder)
 
 static void *member(vx_request_builder *b, const vx_field_entry *e)
 {
-    char *base = e->field.group == VX_GROUP_REQUEST ? (char *)&b->request : e->field.group == VX_GROUP_MEDIA ? (char *)&b->media : (char *)&b->delivery;
+    char *base = e->field.group == VX_GROUP_REQUEST ? (char *)&b->request
+                 : e->field.group == VX_GROUP_MEDIA ? (char *)&b->media
+                                                    : (char *)&b->delivery;
     return base + e->offset;
 }
 
 static vx_status wrong(const vx_field_entry *e, vx_code code, const char *value)
 {
     const char *want = e->field.range ? e->field.range : e->field.value;
-    return vx_fail_field(code, e->field.name, "%s: '%.60s' is not %s%s", e->field.flag, value, code == VX_ERR_RANGE ? "within " : "", want ? want : "a value");
+    return vx_fail_field(code, e->field.name, "%s: '%.60s' is not %s%s", e->field.flag, value,
+                         code == VX_ERR_RANGE ? "within " : "", want ? want : "a value");
 }
 
 // Whole text as a decimal integer; false also on overflow (*overflow tells).
@@ -91,10 +94,8 @@ static vx_status set_integer(vx_request_builder *b, const vx_field_entry *e, con
         return vx_ok();
     }
     if (v < (int64_t)e->lo || v > (int64_t)e->hi) return wrong(e, VX_ERR_RANGE, value);
-    if (e->store == VX_STORE_I64)
-        *(int64_t *)at = v;
-    else
-        *(int *)at = (int)v;
+    if (e->store == VX_STORE_I64) *(int64_t *)at = v;
+    else *(int *)at = (int)v;
     if (e->store == VX_STORE_CRF) b->media.crf_set = true;
     return vx_ok();
 }
@@ -104,10 +105,8 @@ static vx_status set_number(vx_request_builder *b, const vx_field_entry *e, cons
     double v;
     if (!parse_number(value, &v)) return wrong(e, VX_ERR_VALUE, value);
     if (!(v >= e->lo && v <= e->hi)) return wrong(e, VX_ERR_RANGE, value); // NaN too
-    if (e->store == VX_STORE_FLOAT)
-        *(float *)member(b, e) = (float)v;
-    else
-        *(double *)member(b, e) = v;
+    if (e->store == VX_STORE_FLOAT) *(float *)member(b, e) = (float)v;
+    else *(double *)member(b, e) = v;
     return vx_ok();
 }
 
@@ -184,7 +183,8 @@ static vx_status set_text(vx_request_builder *b, const vx_field_entry *e, const 
 {
     if (e->field.kind == VX_FIELD_CHOICE && !is_choice(e->field.value, value))
         return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: '%.60s' is none of %s", e->field.flag, value, e->field.value);
-    if (e->field.kind == VX_FIELD_FILE && !*value) return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: the file name is empty", e->field.flag);
+    if (e->field.kind == VX_FIELD_FILE && !*value)
+        return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: the file name is empty", e->field.flag);
     char *copy = vx_strdup(value);
     VX_NEED_MEMORY(copy, "a request");
     vx_free(b->texts[index]);
@@ -223,22 +223,19 @@ static vx_status json_as_text(const char *name, const json_t *value, vx_str *tex
 {
     if (json_is_string(value) && strlen(json_string_value(value)) != json_string_length(value))
         return vx_fail_field(VX_ERR_VALUE, name, "%s holds a zero character", name);
-    if (json_is_string(value))
-        vx_str_print(text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        vx_str_print(text, "%lld", (long long)json_integer_value(value));
+    if (json_is_string(value)) vx_str_print(text, "%s", json_string_value(value));
+    else if (json_is_integer(value)) vx_str_print(text, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        vx_str_print(text, json_real_value(value) == floor(json_real_value(value)) ? "%.1f" : "%.17g", json_real_value(value)); // 1e3 is no integer
-    else if (json_is_boolean(value))
-        vx_str_print(text, "%s", json_is_true(value) ? "true" : "false");
+        vx_str_print(text, json_real_value(value) == floor(json_real_value(value)) ? "%.1f" : "%.17g",
+                     json_real_value(value)); // 1e3 is no integer
+    else if (json_is_boolean(value)) vx_str_print(text, "%s", json_is_true(value) ? "true" : "false");
     else if (json_is_array(value) && json_array_size(value) <= VX_MAX_SIGMAS) {
         for (size_t i = 0; i < json_array_size(value); i++) {
             const json_t *item = json_array_get(value, i);
             if (!json_is_number(item)) return vx_fail_field(VX_ERR_VALUE, name, "%s: item %zu is not a number", name, i);
             vx_str_print(text, "%s%.9g", i ? "," : "", json_number_value(item));
         }
-    } else
-        return vx_fail_field(VX_ERR_VALUE, name, "%s: a string, a number, true, false or a list of numbers is wanted", name);
+    } else return vx_fail_field(VX_ERR_VALUE, name, "%s: a string, a number, true, false or a list of numbers is wanted", name);
     if (text->failed) return vx_fail(VX_ERR_MEMORY, "no memory for a request");
     if (!text->data) vx_str_print(text, "%s", "");
     return vx_ok();
@@ -253,13 +250,13 @@ vx_status vx_request_builder_json(vx_request_builder *b, const char *text, size_
     const char *key;
     json_t *value;
     if (!s.code) json_object_foreach(object, key, value)
-    {
-        vx_str as_text = { 0 };
-        s = json_as_text(key, value, &as_text);
-        if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
-        vx_str_free(&as_text);
-        if (s.code) break;
-    }
+        {
+            vx_str as_text = { 0 };
+            s = json_as_text(key, value, &as_text);
+            if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
+            vx_str_free(&as_text);
+            if (s.code) break;
+        }
     json_decref(object);
     return s;
 }
@@ -294,6 +291,15 @@ vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_build
     return vx_ok();
 }
 
-const vx_request *vx_request_builder_request(const vx_request_builder *b) { return &b->request; }
-const vx_media_params *vx_request_builder_media(const vx_request_builder *b) { return &b->media; }
-const vx_delivery *vx_request_builder_delivery(const vx_request_builder *b) { return &b->delivery; }
+const vx_request *vx_request_builder_request(const vx_request_builder *b)
+{
+    return &b->request;
+}
+const vx_media_params *vx_request_builder_media(const vx_request_builder *b)
+{
+    return &b->media;
+}
+const vx_delivery *vx_request_builder_delivery(const vx_request_builder *b)
+{
+    return &b->delivery;
+}

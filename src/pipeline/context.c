@@ -5,13 +5,31 @@
 #include "base/log.h"
 #include "pipeline/internal.h"
 
-const char *vx_version(void) { return VORTEX_VERSION; }
-void vx_text_free(char *text) { vx_free(text); }
-int vx_exit_status(vx_code code) { return vx_code_exit(code); }
-const char *vx_code_text(vx_code code) { return vx_code_summary(code); }
-void vx_abandon_outputs(void) { vx_output_discard_all_on_signal(); }
+const char *vx_version(void)
+{
+    return VORTEX_VERSION;
+}
+void vx_text_free(char *text)
+{
+    vx_free(text);
+}
+int vx_exit_status(vx_code code)
+{
+    return vx_code_exit(code);
+}
+const char *vx_code_text(vx_code code)
+{
+    return vx_code_summary(code);
+}
+void vx_abandon_outputs(void)
+{
+    vx_output_discard_all_on_signal();
+}
 
-typedef struct log_target { void (*log)(void *user, int level, const char *text); void *user; } log_target;
+typedef struct log_target {
+    void (*log)(void *user, int level, const char *text);
+    void *user;
+} log_target;
 static log_target target; // beside the log sink of base: the sink is process-wide by design
 static void to_callback(void *user, vx_log_level level, const char *text)
 {
@@ -23,11 +41,14 @@ vx_status vx_context_create(vx_context **out, const vx_context_params *params)
 {
     vx_context_params p = { 0 };
     if (params) {
-        if (!params->struct_size || params->struct_size > sizeof p) return vx_fail(VX_ERR_USAGE, "the context parameters were not initialised with VX_INIT");
+        if (!params->struct_size || params->struct_size > sizeof p)
+            return vx_fail(VX_ERR_USAGE, "the context parameters were not initialised with VX_INIT");
         memcpy(&p, params, params->struct_size);
     }
-    if (p.threads < 0 || p.threads > 1024) return vx_fail_field(VX_ERR_RANGE, "threads", "threads %d is not within 1..1024", p.threads);
-    if (p.rank != 0 || p.ranks > 1) return vx_fail_field(VX_ERR_UNAVAILABLE, "ranks", "several processes for one job are not supported in this version");
+    if (p.threads < 0 || p.threads > 1024)
+        return vx_fail_field(VX_ERR_RANGE, "threads", "threads %d is not within 1..1024", p.threads);
+    if (p.rank != 0 || p.ranks > 1)
+        return vx_fail_field(VX_ERR_UNAVAILABLE, "ranks", "several processes for one job are not supported in this version");
     vx_context *c = vx_alloc_array(1, sizeof *c);
     VX_NEED_MEMORY(c, "a context");
     target = (log_target){ p.log, p.log_user };

@@ -25,8 +25,8 @@ typedef struct picture_run {
     vx_job *job;
     vx_device *dev;
     const sink *to;
-    void *host;          // one delivery of frames
-    int64_t host_frames; // its room
+    void *host;           // one delivery of frames
+    int64_t host_frames;  // its room
     double began, inside; // seconds spent in the sink
 } picture_run;
 
@@ -62,14 +62,21 @@ static vx_status decode_picture(vx_job *job, const sink *to)
     vx_arena *arena = NULL;
     vx_job_progress(job, "decode_video", 3, 0, 1);
     picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = WINDOW_FRAMES, .began = vx_clock_s() };
-    size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1), room = frame * WINDOW_FRAMES;
+    size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1),
+           room = frame * WINDOW_FRAMES;
     VX_TRY(vx_pages_alloc(&run.host, room));
     vx_status s = vx_arena_create(dev, &arena, need.arena);
     if (!s.code) s = vx_device_reserve(dev, need.scratch);
     if (!s.code) {
         vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
         s = vx_upload(dev, latent, job->video);
-        if (!s.code) s = vx_video_decoder_run(m->video, dev, arena, &(vx_video_decode){ .latent = latent, .denormalised = job->denormalised, .frames = deliver, .user = &run, .progress = tiles_done });
+        if (!s.code)
+            s = vx_video_decoder_run(m->video, dev, arena,
+                                     &(vx_video_decode){ .latent = latent,
+                                                         .denormalised = job->denormalised,
+                                                         .frames = deliver,
+                                                         .user = &run,
+                                                         .progress = tiles_done });
     }
     vx_arena_destroy(&arena);
     vx_device_release(dev);
@@ -96,7 +103,8 @@ static vx_status decode_sound(vx_job *job, const sink *to)
     vx_status s = vx_arena_create(dev, &arena, need.arena);
     if (!s.code) s = vx_device_reserve(dev, need.scratch);
     if (!s.code) {
-        vx_tensor latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape), out = vx_arena_tensor(arena, VX_F32, VX_SOUND_CHANNELS, samples);
+        vx_tensor latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape),
+                  out = vx_arena_tensor(arena, VX_F32, VX_SOUND_CHANNELS, samples);
         s = vx_upload(dev, latent, job->audio);
         if (!s.code) s = vx_audio_decoder_run(m->audio, dev, arena, out, latent, job->denormalised);
         if (!s.code) s = vx_download(dev, wave, out);
@@ -134,18 +142,24 @@ static vx_status decode(vx_job *job, const sink *to)
 static vx_status sound_to_callback(void *self, const float *samples, int64_t count)
 {
     vx_job *job = self;
-    return job->callbacks.sound(job->callbacks.user, samples, count) ? vx_ok() : vx_fail(VX_ERR_CANCELLED, "cancelled by the receiver of the sound");
+    return job->callbacks.sound(job->callbacks.user, samples, count)
+               ? vx_ok()
+               : vx_fail(VX_ERR_CANCELLED, "cancelled by the receiver of the sound");
 }
 
 static vx_status picture_to_callback(void *self, int64_t first, int64_t count, const void *frames)
 {
     vx_job *job = self;
-    return job->callbacks.frames(job->callbacks.user, first, count, frames) ? vx_ok() : vx_fail(VX_ERR_CANCELLED, "cancelled by the receiver of the frames");
+    return job->callbacks.frames(job->callbacks.user, first, count, frames)
+               ? vx_ok()
+               : vx_fail(VX_ERR_CANCELLED, "cancelled by the receiver of the frames");
 }
 
 vx_status vx_job_decode(vx_job *job)
 {
-    return decode(job, &(sink){ .sound = job->callbacks.sound ? sound_to_callback : NULL, .picture = job->callbacks.frames ? picture_to_callback : NULL, .self = job });
+    return decode(job, &(sink){ .sound = job->callbacks.sound ? sound_to_callback : NULL,
+                                .picture = job->callbacks.frames ? picture_to_callback : NULL,
+                                .self = job });
 }
 
 // ---- MP4 -------------------------------------------------------------------------------------------------------------------
@@ -161,7 +175,8 @@ static vx_status sound_to_movie(void *self, const float *samples, int64_t count)
     int64_t want = to->samples, copied = vx_min_i64(count, want);
     float *fitted = vx_alloc_array((size_t)want * VX_SOUND_CHANNELS, sizeof *fitted);
     VX_NEED_MEMORY(fitted, "the sound");
-    for (int64_t c = 0; c < VX_SOUND_CHANNELS; c++) memcpy(fitted + c * want, samples + c * count, (size_t)copied * sizeof *fitted);
+    for (int64_t c = 0; c < VX_SOUND_CHANNELS; c++)
+        memcpy(fitted + c * want, samples + c * count, (size_t)copied * sizeof *fitted);
     vx_status s = vx_movie_put_sound(to->movie, fitted);
     vx_free(fitted);
     return s;
@@ -178,25 +193,42 @@ static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_
 {
     vx_media_params p = { 0 };
     if (media) {
-        if (!media->struct_size || media->struct_size > sizeof p) return vx_fail(VX_ERR_USAGE, "the media parameters were not initialised with VX_INIT");
+        if (!media->struct_size || media->struct_size > sizeof p)
+            return vx_fail(VX_ERR_USAGE, "the media parameters were not initialised with VX_INIT");
         memcpy(&p, media, media->struct_size);
     }
     double fps = p.fps != 0 ? p.fps : VX_NATIVE_FPS;
     if (!(fps >= 1 && fps <= 120)) return vx_fail_field(VX_ERR_RANGE, "fps", "fps %g is not within 1..120", fps);
     int crf = p.crf_set ? p.crf : 18;
     if (crf < 0 || crf > 51) return vx_fail_field(VX_ERR_RANGE, "crf", "crf %d is not within 0..51", crf);
-    const char *pixel_format = p.pixel_format ? p.pixel_format : "yuv420p", *codec = p.video_codec ? p.video_codec : "h264", *audio = p.audio_codec ? p.audio_codec : "aac";
-    if (strcmp(codec, "h264")) return vx_fail_field(VX_ERR_VALUE, "video_codec", "video_codec '%.40s' is not known; h264 is", codec);
-    if (strcmp(pixel_format, "yuv420p") && strcmp(pixel_format, "yuv444p")) return vx_fail_field(VX_ERR_VALUE, "pixel_format", "pixel_format '%.40s' is none of yuv420p, yuv444p", pixel_format);
-    if (strcmp(audio, "aac") && strcmp(audio, "none")) return vx_fail_field(VX_ERR_VALUE, "audio_codec", "audio_codec '%.40s' is none of aac, none", audio);
+    const char *pixel_format = p.pixel_format ? p.pixel_format : "yuv420p", *codec = p.video_codec ? p.video_codec : "h264",
+               *audio = p.audio_codec ? p.audio_codec : "aac";
+    if (strcmp(codec, "h264"))
+        return vx_fail_field(VX_ERR_VALUE, "video_codec", "video_codec '%.40s' is not known; h264 is", codec);
+    if (strcmp(pixel_format, "yuv420p") && strcmp(pixel_format, "yuv444p"))
+        return vx_fail_field(VX_ERR_VALUE, "pixel_format", "pixel_format '%.40s' is none of yuv420p, yuv444p", pixel_format);
+    if (strcmp(audio, "aac") && strcmp(audio, "none"))
+        return vx_fail_field(VX_ERR_VALUE, "audio_codec", "audio_codec '%.40s' is none of aac, none", audio);
     int bitrate = p.audio_bitrate ? p.audio_bitrate : 192000;
-    if (bitrate < 32000 || bitrate > 512000) return vx_fail_field(VX_ERR_RANGE, "audio_bitrate", "audio_bitrate %d is not within 32000..512000", bitrate);
+    if (bitrate < 32000 || bitrate > 512000)
+        return vx_fail_field(VX_ERR_RANGE, "audio_bitrate", "audio_bitrate %d is not within 32000..512000", bitrate);
     // Rates like 23.976 become exact thousandths (24000/1001 would need another spelling: 23.976 means 23976/1000).
     bool whole = fps == floor(fps);
     bool sound = job->audio_shape[2] && strcmp(audio, "none");
-    *out = (vx_movie_params){ .width = job->plan.width, .height = job->plan.height, .fps_num = whole ? (int)fps : (int)nearbyint(fps * 1000), .fps_den = whole ? 1 : 1000, .frames = job->plan.num_frames,
-                              .video_codec = codec, .crf = crf, .pixel_format = pixel_format, .audio_codec = sound ? "aac" : NULL, .audio_bitrate = bitrate, .sample_rate = 32000, .channels = VX_SOUND_CHANNELS,
-                              .samples = (int64_t)job->plan.output_samples, .threads = job->model->context->threads };
+    *out = (vx_movie_params){ .width = job->plan.width,
+                              .height = job->plan.height,
+                              .fps_num = whole ? (int)fps : (int)nearbyint(fps * 1000),
+                              .fps_den = whole ? 1 : 1000,
+                              .frames = job->plan.num_frames,
+                              .video_codec = codec,
+                              .crf = crf,
+                              .pixel_format = pixel_format,
+                              .audio_codec = sound ? "aac" : NULL,
+                              .audio_bitrate = bitrate,
+                              .sample_rate = 32000,
+                              .channels = VX_SOUND_CHANNELS,
+                              .samples = (int64_t)job->plan.output_samples,
+                              .threads = job->model->context->threads };
     return vx_ok();
 }
 
@@ -207,18 +239,26 @@ static vx_status check_movie(const char *path, const vx_movie_params *want)
     VX_TRY(vx_movie_inspect(&f, path, false));
     vx_status s = vx_ok();
     int64_t slack = 1024; // one AAC frame
-    if (f.frames != want->frames) s = vx_fail(VX_ERR_OUTPUT_CHECK, "%lld frames were written, %lld are in the file", (long long)want->frames, (long long)f.frames);
-    else if (f.width != want->width || f.height != want->height) s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file is %dx%d, not %dx%d", f.width, f.height, want->width, want->height);
-    else if ((int64_t)f.fps_num * want->fps_den != (int64_t)want->fps_num * f.fps_den || f.first_pts_errors) s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file runs at %d/%d with %lld wrong time stamps, not at %d/%d", f.fps_num, f.fps_den, (long long)f.first_pts_errors, want->fps_num, want->fps_den);
-    else if (want->audio_codec && (f.sample_rate != want->sample_rate || llabs(f.samples - want->samples) > slack)) s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file has %lld samples at %d Hz, not %lld at %d", (long long)f.samples, f.sample_rate, (long long)want->samples, want->sample_rate);
+    if (f.frames != want->frames)
+        s = vx_fail(VX_ERR_OUTPUT_CHECK, "%lld frames were written, %lld are in the file", (long long)want->frames,
+                    (long long)f.frames);
+    else if (f.width != want->width || f.height != want->height)
+        s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file is %dx%d, not %dx%d", f.width, f.height, want->width, want->height);
+    else if ((int64_t)f.fps_num * want->fps_den != (int64_t)want->fps_num * f.fps_den || f.first_pts_errors)
+        s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file runs at %d/%d with %lld wrong time stamps, not at %d/%d", f.fps_num, f.fps_den,
+                    (long long)f.first_pts_errors, want->fps_num, want->fps_den);
+    else if (want->audio_codec && (f.sample_rate != want->sample_rate || llabs(f.samples - want->samples) > slack))
+        s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file has %lld samples at %d Hz, not %lld at %d", (long long)f.samples,
+                    f.sample_rate, (long long)want->samples, want->sample_rate);
     vx_free(f.comment);
     return s;
 }
 
 static vx_status remember_media(vx_job *job, const vx_movie_params *p, const char *path, vx_movie *movie)
 {
-    json_t *o = json_pack("{s:f, s:s, s:s, s:i, s:s, s:s?, s:i}", "fps", (double)p->fps_num / p->fps_den, "video_codec", p->video_codec, "video_encoder", vx_movie_video_encoder(movie), "crf", p->crf, "pixel_format", p->pixel_format,
-                          "audio_codec", p->audio_codec, "audio_bitrate", p->audio_codec ? p->audio_bitrate : 0);
+    json_t *o = json_pack("{s:f, s:s, s:s, s:i, s:s, s:s?, s:i}", "fps", (double)p->fps_num / p->fps_den, "video_codec",
+                          p->video_codec, "video_encoder", vx_movie_video_encoder(movie), "crf", p->crf, "pixel_format",
+                          p->pixel_format, "audio_codec", p->audio_codec, "audio_bitrate", p->audio_codec ? p->audio_bitrate : 0);
     vx_free(job->media_json);
     job->media_json = NULL;
     VX_TRY(vx_json_text(o, &job->media_json));
@@ -245,7 +285,8 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
     movie_sink to = { .samples = params.samples };
     vx_status s = vx_output_begin(&output, path, replace);
     if (!s.code) s = vx_movie_create(&to.movie, vx_output_temporary(output), &params);
-    if (!s.code) s = decode(job, &(sink){ .sound = params.audio_codec ? sound_to_movie : NULL, .picture = picture_to_movie, .self = &to });
+    if (!s.code)
+        s = decode(job, &(sink){ .sound = params.audio_codec ? sound_to_movie : NULL, .picture = picture_to_movie, .self = &to });
     double began = vx_clock_s();
     if (!s.code) s = vx_movie_finish(to.movie);
     if (!s.code && job->cancelled) s = vx_fail(VX_ERR_CANCELLED, "cancelled");
@@ -261,10 +302,19 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
 }
 
 // ---- tensors ---------------------------------------------------------------------------------------------------------------
-static vx_status sound_to_tensor(void *self, const float *samples, int64_t count) { return vx_safetensors_stream_put(self, samples, (size_t)count * VX_SOUND_CHANNELS * sizeof *samples); }
+static vx_status sound_to_tensor(void *self, const float *samples, int64_t count)
+{
+    return vx_safetensors_stream_put(self, samples, (size_t)count * VX_SOUND_CHANNELS * sizeof *samples);
+}
 
-typedef struct tensor_sink { vx_safetensors_stream *stream; size_t frame_bytes; } tensor_sink;
-static vx_status sound_to_stream(void *self, const float *samples, int64_t count) { return sound_to_tensor(((tensor_sink *)self)->stream, samples, count); }
+typedef struct tensor_sink {
+    vx_safetensors_stream *stream;
+    size_t frame_bytes;
+} tensor_sink;
+static vx_status sound_to_stream(void *self, const float *samples, int64_t count)
+{
+    return sound_to_tensor(((tensor_sink *)self)->stream, samples, count);
+}
 static vx_status picture_to_stream(void *self, int64_t first, int64_t count, const void *frames)
 {
     tensor_sink *to = self;
@@ -278,8 +328,17 @@ vx_status vx_job_save_tensors(vx_job *job, const char *path, bool replace)
     vx_safetensors_tensor tensors[2];
     int count = 0;
     VX_TRY(vx_model_vaes(job->model, job->have_video, job->have_audio));
-    if (job->have_audio) tensors[count++] = (vx_safetensors_tensor){ "waveform", VX_F32, 2, { VX_SOUND_CHANNELS, job->audio_shape[2] * vx_audio_decoder_config_of(job->model->audio)->hop }, NULL };
-    if (job->have_video) tensors[count++] = (vx_safetensors_tensor){ "frames", VX_F32, 4, { vx_decoded_frames(job->video_shape[1]), job->plan.height, job->plan.width, 3 }, NULL };
+    if (job->have_audio)
+        tensors[count++] = (vx_safetensors_tensor){ "waveform",
+                                                    VX_F32,
+                                                    2,
+                                                    { VX_SOUND_CHANNELS,
+                                                      job->audio_shape[2] * vx_audio_decoder_config_of(job->model->audio)->hop },
+                                                    NULL };
+    if (job->have_video)
+        tensors[count++] = (vx_safetensors_tensor){
+            "frames", VX_F32, 4, { vx_decoded_frames(job->video_shape[1]), job->plan.height, job->plan.width, 3 }, NULL
+        };
     tensor_sink to = { .frame_bytes = (size_t)job->plan.height * (size_t)job->plan.width * 3 * sizeof(float) };
     VX_TRY(vx_safetensors_stream_begin(&to.stream, path, replace, tensors, count, NULL, 0));
     vx_status s = decode(job, &(sink){ .sound = sound_to_stream, .picture = picture_to_stream, .floats = true, .self = &to });
@@ -295,7 +354,9 @@ vx_status vx_job_check_mp4(vx_job *job, const char *path, const vx_media_params 
     vx_movie_params params;
     VX_TRY(movie_params(&params, job, media));
     if (!path || !*path) return vx_fail_field(VX_ERR_REQUIRED, "output", "no output file was named");
-    if (!vx_has_suffix(path, ".mp4")) return vx_remedy(vx_fail_field(VX_ERR_VALUE, "output", "%s: only .mp4 files are written", path), "name the output something.mp4");
+    if (!vx_has_suffix(path, ".mp4"))
+        return vx_remedy(vx_fail_field(VX_ERR_VALUE, "output", "%s: only .mp4 files are written", path),
+                         "name the output something.mp4");
     vx_output *output = NULL;
     vx_movie *movie = NULL;
     VX_TRY(vx_output_begin(&output, path, media && media->replace));

@@ -22,7 +22,10 @@ static void processor_name(char *out, size_t size)
     vx_free(text);
 }
 
-static void problem(json_t *list, const char *what, const char *remedy) { json_array_append_new(list, json_pack("{s:s, s:s}", "problem", what, "remedy", remedy)); }
+static void problem(json_t *list, const char *what, const char *remedy)
+{
+    json_array_append_new(list, json_pack("{s:s, s:s}", "problem", what, "remedy", remedy));
+}
 
 vx_status vx_doctor(vx_context *context, char **json)
 {
@@ -32,15 +35,25 @@ vx_status vx_doctor(vx_context *context, char **json)
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), available = vx_memory_available();
     vx_status s = vx_media_versions(media, sizeof media);
     json_object_set_new(o, "vortex_version", json_string(vx_version()));
-    json_object_set_new(o, "cpu", json_pack("{s:s, s:s, s:i}", "name", cpu, "instruction_set", vx_device_isa(context->device), "threads", context->threads));
-    json_object_set_new(o, "memory", json_pack("{s:I, s:I}", "total_bytes", (json_int_t)total, "available_bytes", (json_int_t)available));
+    json_object_set_new(o, "cpu",
+                        json_pack("{s:s, s:s, s:i}", "name", cpu, "instruction_set", vx_device_isa(context->device), "threads",
+                                  context->threads));
+    json_object_set_new(o, "memory",
+                        json_pack("{s:I, s:I}", "total_bytes", (json_int_t)total, "available_bytes", (json_int_t)available));
     json_object_set_new(o, "devices", json_pack("[s]", "cpu"));
     json_object_set_new(o, "cuda", json_string("not in this build"));
     json_object_set_new(o, "media", s.code ? json_null() : json_string(media));
-    if (s.code) problem(problems, s.message, s.remedy[0] ? s.remedy : "install the packages that tools/install-dependencies names; latents and tensors work without");
+    if (s.code)
+        problem(problems, s.message,
+                s.remedy[0] ? s.remedy
+                            : "install the packages that tools/install-dependencies names; latents and tensors work without");
     const char *isa = vx_device_isa(context->device);
-    if (!vx_has_prefix(isa, "avx512")) problem(problems, "the processor has no AVX-512: everything works, several times slower", "use a machine with AVX-512 (BF16) for CPU work");
-    if (available < (uint64_t)4 << 30) problem(problems, "less than 4 GiB of memory are free", "close other programs; the released weights also want their files in the page cache (about 140 GB)");
+    if (!vx_has_prefix(isa, "avx512"))
+        problem(problems, "the processor has no AVX-512: everything works, several times slower",
+                "use a machine with AVX-512 (BF16) for CPU work");
+    if (available < (uint64_t)4 << 30)
+        problem(problems, "less than 4 GiB of memory are free",
+                "close other programs; the released weights also want their files in the page cache (about 140 GB)");
     json_object_set_new(o, "problems", problems);
     return vx_json_text(o, json);
 }

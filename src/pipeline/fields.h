@@ -5,12 +5,25 @@
 #include "vortex/vortex.h"
 
 // How a field's value is stored in its struct.
-typedef enum vx_store { VX_STORE_NONE, VX_STORE_TEXT, VX_STORE_INT, VX_STORE_I64, VX_STORE_SEED, VX_STORE_FLOAT, VX_STORE_DOUBLE, VX_STORE_BOOL, VX_STORE_CRF, VX_STORE_BITRATE, VX_STORE_SIZE, VX_STORE_SIGMAS } vx_store;
+typedef enum vx_store {
+    VX_STORE_NONE,
+    VX_STORE_TEXT,
+    VX_STORE_INT,
+    VX_STORE_I64,
+    VX_STORE_SEED,
+    VX_STORE_FLOAT,
+    VX_STORE_DOUBLE,
+    VX_STORE_BOOL,
+    VX_STORE_CRF,
+    VX_STORE_BITRATE,
+    VX_STORE_SIZE,
+    VX_STORE_SIGMAS
+} vx_store;
 typedef struct vx_field_entry {
     vx_field field;
     vx_store store;
-    size_t offset;      // in the struct of field.group
-    double lo, hi;      // numbers
+    size_t offset; // in the struct of field.group
+    double lo, hi; // numbers
 } vx_field_entry;
 
 extern const vx_field_entry vx_field_table[];

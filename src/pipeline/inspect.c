@@ -5,7 +5,10 @@
 #include "base/str.h"
 #include "pipeline/internal.h"
 
-static const char *const component_names[] = { [VX_TRANSFORMER] = "transformer", [VX_TEXT_ENCODER] = "text_encoder", [VX_VIDEO_VAE] = "video_vae", [VX_AUDIO_VAE] = "audio_vae" };
+static const char *const component_names[] = { [VX_TRANSFORMER] = "transformer",
+                                               [VX_TEXT_ENCODER] = "text_encoder",
+                                               [VX_VIDEO_VAE] = "video_vae",
+                                               [VX_AUDIO_VAE] = "audio_vae" };
 
 static void add_problem(json_t *problems, vx_status s)
 {
@@ -22,7 +25,9 @@ static void inspect_component(json_t *list, json_t *problems, vx_model *m, vx_co
         add_problem(problems, vx_model_map_need(&m->map, kind));
         return;
     }
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "name", component_names[kind], "path", vx_component_path(c), "layout", vx_component_layout(c) == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official", "bytes", (json_int_t)vx_component_bytes(c)));
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "name", component_names[kind], "path", vx_component_path(c),
+                                          "layout", vx_component_layout(c) == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official",
+                                          "bytes", (json_int_t)vx_component_bytes(c)));
 }
 
 static json_t *dimensions(const vx_model *m)
@@ -30,19 +35,32 @@ static json_t *dimensions(const vx_model *m)
     json_t *o = json_object();
     if (m->denoiser) {
         const vx_denoiser_config *c = vx_denoiser_config_of(m->denoiser);
-        json_object_set_new(o, "transformer", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "attention_head_dim", (json_int_t)c->head_dim, "ffn_hidden_size", (json_int_t)c->ffn, "text_dim", (json_int_t)c->text_dim));
+        json_object_set_new(o, "transformer",
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_layers",
+                                      (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "attention_head_dim",
+                                      (json_int_t)c->head_dim, "ffn_hidden_size", (json_int_t)c->ffn, "text_dim",
+                                      (json_int_t)c->text_dim));
     }
     if (m->language) {
         const vx_language_config *c = vx_language_config_of(m->language);
-        json_object_set_new(o, "text_encoder", json_pack("{s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_hidden_layers", (json_int_t)c->layers_in_file, "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "intermediate_size", (json_int_t)c->intermediate));
+        json_object_set_new(o, "text_encoder",
+                            json_pack("{s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
+                                      (json_int_t)c->layers_in_file, "num_attention_heads", (json_int_t)c->heads,
+                                      "num_key_value_heads", (json_int_t)c->kv_heads, "intermediate_size",
+                                      (json_int_t)c->intermediate));
     }
     if (m->video) {
         const vx_video_decoder_config *c = vx_video_decoder_config_of(m->video);
-        json_object_set_new(o, "video_vae", json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "num_layers", (json_int_t)c->layers, "heads", (json_int_t)c->heads, "dim", (json_int_t)c->dim));
+        json_object_set_new(o, "video_vae",
+                            json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "num_layers",
+                                      (json_int_t)c->layers, "heads", (json_int_t)c->heads, "dim", (json_int_t)c->dim));
     }
     if (m->audio) {
         const vx_audio_decoder_config *c = vx_audio_decoder_config_of(m->audio);
-        json_object_set_new(o, "audio_vae", json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "decoder_dim", (json_int_t)c->decoder_dim, "hop", (json_int_t)c->hop, "sampling_rate", (json_int_t)c->sample_rate));
+        json_object_set_new(o, "audio_vae",
+                            json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "decoder_dim",
+                                      (json_int_t)c->decoder_dim, "hop", (json_int_t)c->hop, "sampling_rate",
+                                      (json_int_t)c->sample_rate));
     }
     return o;
 }
@@ -63,7 +81,10 @@ static vx_status inspect_model(vx_context *context, const char *path, json_t *o,
     }
     json_object_set_new(o, "kind", json_string("model"));
     json_object_set_new(o, "layout", json_string(m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official"));
-    json_object_set_new(o, "variant", json_string(m->map.variant == VX_VARIANT_FL2VA ? "fl2va" : m->map.variant == VX_VARIANT_REF2VA ? "ref2va" : "unknown"));
+    json_object_set_new(o, "variant",
+                        json_string(m->map.variant == VX_VARIANT_FL2VA    ? "fl2va"
+                                    : m->map.variant == VX_VARIANT_REF2VA ? "ref2va"
+                                                                          : "unknown"));
     json_object_set_new(o, "shift", json_pack("{s:f, s:f}", "video", m->map.flow_shift, "audio", m->map.audio_flow_shift));
     json_object_set_new(o, "components", components);
     json_object_set_new(o, "dimensions", dimensions(m));
@@ -92,7 +113,9 @@ static vx_status inspect_tensors(const char *path, json_t *o)
     for (int i = 0; i < n; i++) {
         const vx_safetensors_entry *e = vx_safetensors_at(st, i);
         latents = latents && (!strcmp(e->name, "video") || !strcmp(e->name, "audio"));
-        if (i < LISTED) json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", e->name, "dtype", vx_dtype_name(e->dtype), "shape", shape_array(e), "bytes", (json_int_t)e->bytes));
+        if (i < LISTED)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", e->name, "dtype", vx_dtype_name(e->dtype),
+                                                  "shape", shape_array(e), "bytes", (json_int_t)e->bytes));
     }
     json_object_set_new(o, "kind", json_string(latents ? "latents" : "tensors"));
     json_object_set_new(o, "count", json_integer(n));
@@ -111,8 +134,13 @@ static vx_status inspect_movie(const char *path, json_t *o)
     char fps[32];
     snprintf(fps, sizeof fps, "%d/%d", f.fps_num, f.fps_den);
     json_object_set_new(o, "kind", json_string("mp4"));
-    json_object_set_new(o, "video", json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:I, s:f}", "codec", f.video_codec, "pixel_format", f.pixel_format, "color", f.color, "width", f.width, "height", f.height, "fps", fps, "frames", (json_int_t)f.frames, "seconds", f.video_s));
-    json_object_set_new(o, "audio", json_pack("{s:s, s:i, s:I, s:f}", "codec", f.audio_codec, "sample_rate", f.sample_rate, "samples", (json_int_t)f.samples, "seconds", f.audio_s));
+    json_object_set_new(o, "video",
+                        json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:I, s:f}", "codec", f.video_codec, "pixel_format",
+                                  f.pixel_format, "color", f.color, "width", f.width, "height", f.height, "fps", fps, "frames",
+                                  (json_int_t)f.frames, "seconds", f.video_s));
+    json_object_set_new(o, "audio",
+                        json_pack("{s:s, s:i, s:I, s:f}", "codec", f.audio_codec, "sample_rate", f.sample_rate, "samples",
+                                  (json_int_t)f.samples, "seconds", f.audio_s));
     json_object_set_new(o, "faststart", json_boolean(f.moov_first));
     json_t *request = f.comment ? json_loads(f.comment, 0, NULL) : NULL;
     json_object_set_new(o, "request", request ? request : json_null());

@@ -83,7 +83,7 @@ const char *vx_schedule_name(vx_schedule s);
 const char *vx_noise_name(vx_noise n);
 
 // ---- the model's parts, opened and bound when first needed; headers only ------------------------------------------------
-vx_status vx_model_text(vx_model *model);    // tokenizer and language model
+vx_status vx_model_text(vx_model *model); // tokenizer and language model
 vx_status vx_model_denoiser(vx_model *model);
 vx_status vx_model_vaes(vx_model *model, bool video, bool audio);
 vx_status vx_model_tokenizer(vx_model *model);
@@ -98,10 +98,12 @@ typedef struct vx_record {
     float **timestep;       // distinct, per evaluation
     int *timesteps;
     float *first_video, *first_audio;
-    float *embeds;          // widened to f32
+    float *embeds; // widened to f32
 } vx_record;
 
-typedef struct vx_timings { double plan, load, text, denoise, decode_video, decode_audio, mux, total; } vx_timings;
+typedef struct vx_timings {
+    double plan, load, text, denoise, decode_video, decode_audio, mux, total;
+} vx_timings;
 
 struct vx_job {
     vx_model *model;
@@ -112,18 +114,18 @@ struct vx_job {
     vx_presentation presentation; // ids are NULL when embeddings came from a file
     vx_layout layout;
     bool has_layout;
-    void *embeds;                 // from a file: [rows, text_dim] act, host
+    void *embeds; // from a file: [rows, text_dim] act, host
     int64_t text_rows;
-    float *video, *audio;         // latents, host, f32
+    float *video, *audio; // latents, host, f32
     int64_t video_shape[4], audio_shape[3];
     bool have_video, have_audio, denormalised;
-    char *file_request;           // of a latents file: the request that made it, JSON
+    char *file_request; // of a latents file: the request that made it, JSON
     vx_record *record;
     vx_timings timings;
     double *step_s;
     int steps_done;
-    const char *video_encoder;    // what wrote the MP4
-    char *media_json;             // how it was packed
+    const char *video_encoder; // what wrote the MP4
+    char *media_json;          // how it was packed
     char *output;
     volatile int cancelled;
     double stage_began;
@@ -136,14 +138,20 @@ void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, in
 uint64_t vx_memory_available(void);
 
 // Bytes that planning found for one stage, kept so that the run takes the same.
-typedef struct vx_stage_need { size_t arena, scratch; } vx_stage_need;
+typedef struct vx_stage_need {
+    size_t arena, scratch;
+} vx_stage_need;
 vx_status vx_need_text(vx_model *model, int64_t rows, vx_dtype act, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
 
 // The denoising stage as one function of its device: on the plan device it counts, on the real one it computes.
-typedef struct vx_denoise_io { const void *embeds; const float *video_noise, *audio_noise; float *video, *audio; } vx_denoise_io;
+typedef struct vx_denoise_io {
+    const void *embeds;
+    const float *video_noise, *audio_noise;
+    float *video, *audio;
+} vx_denoise_io;
 vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const vx_denoise_io *io, int evaluations);
 
 // ---- files and reports -----------------------------------------------------------------------------------------------------
@@ -151,8 +159,8 @@ vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
 vx_record *vx_record_create(const vx_job *job);
 void vx_record_free(vx_record *record);
-json_t *vx_result_object(const vx_job *job);  // new reference
-json_t *vx_request_object(const vx_job *job); // what a latents file and an MP4 carry
+json_t *vx_result_object(const vx_job *job);         // new reference
+json_t *vx_request_object(const vx_job *job);        // what a latents file and an MP4 carry
 vx_status vx_json_text(json_t *object, char **text); // steals the reference
 
 #endif

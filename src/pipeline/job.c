@@ -14,15 +14,22 @@ void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, in
     if (!step) job->stage_began = vx_clock_s();
     if (!job->callbacks.progress) return;
     double elapsed = vx_clock_s() - job->stage_began;
-    vx_progress p = { .stage = stage, .stage_index = index, .stage_count = (int)(sizeof stage_names / sizeof *stage_names), .step = step, .steps = steps, .elapsed_s = elapsed,
-                      .rate_s = step ? elapsed / (double)step : 0, .eta_s = step ? elapsed / (double)step * (double)(steps - step) : -1 };
+    vx_progress p = { .stage = stage,
+                      .stage_index = index,
+                      .stage_count = (int)(sizeof stage_names / sizeof *stage_names),
+                      .step = step,
+                      .steps = steps,
+                      .elapsed_s = elapsed,
+                      .rate_s = step ? elapsed / (double)step : 0,
+                      .eta_s = step ? elapsed / (double)step * (double)(steps - step) : -1 };
     job->callbacks.progress(job->callbacks.user, &p);
 }
 
 static vx_status take_callbacks(vx_job *job, const vx_job_callbacks *callbacks)
 {
     if (!callbacks) return vx_ok();
-    if (!callbacks->struct_size || callbacks->struct_size > sizeof job->callbacks) return vx_fail(VX_ERR_USAGE, "the callbacks were not initialised with VX_INIT");
+    if (!callbacks->struct_size || callbacks->struct_size > sizeof job->callbacks)
+        return vx_fail(VX_ERR_USAGE, "the callbacks were not initialised with VX_INIT");
     memcpy(&job->callbacks, callbacks, callbacks->struct_size);
     return vx_ok();
 }
@@ -45,10 +52,15 @@ static vx_status present(vx_job *job)
 static vx_status lay_out(vx_job *job)
 {
     const vx_resolved *r = &job->request;
-    VX_TRY(vx_layout_create(&job->layout, &(vx_layout_params){ .text_rows = job->text_rows, .text_tags = job->presentation.tags, .frames = r->frames, .width = r->width, .height = r->height }));
+    VX_TRY(vx_layout_create(&job->layout, &(vx_layout_params){ .text_rows = job->text_rows,
+                                                               .text_tags = job->presentation.tags,
+                                                               .frames = r->frames,
+                                                               .width = r->width,
+                                                               .height = r->height }));
     job->has_layout = true;
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
-    const int64_t video[4] = { c->latent_channels, job->layout.latent_frames, job->layout.latent_height, job->layout.latent_width };
+    const int64_t video[4] = { c->latent_channels, job->layout.latent_frames, job->layout.latent_height,
+                               job->layout.latent_width };
     const int64_t audio[3] = { VX_SOUND_CHANNELS, c->audio_channels, job->layout.audio_frames };
     memcpy(job->video_shape, video, sizeof video);
     memcpy(job->audio_shape, audio, sizeof audio);
@@ -60,8 +72,10 @@ vx_status vx_job_prepare(vx_job *job, const vx_request *request)
     vx_model *m = job->model;
     VX_TRY(vx_resolve(&job->request, request, &m->map, &job->notes));
     if (m->map.variant == VX_VARIANT_REF2VA)
-        return vx_remedy(vx_fail_field(VX_ERR_MODEL_VARIANT, "task", "%s is the Ref2VA partition, t2va needs FL2VA", m->map.root), "give the FL2VA partition");
-    if (m->map.variant == VX_VARIANT_UNKNOWN) vx_note(&job->notes, "nothing says which partition %s is; taken as FL2VA", m->map.root);
+        return vx_remedy(vx_fail_field(VX_ERR_MODEL_VARIANT, "task", "%s is the Ref2VA partition, t2va needs FL2VA", m->map.root),
+                         "give the FL2VA partition");
+    if (m->map.variant == VX_VARIANT_UNKNOWN)
+        vx_note(&job->notes, "nothing says which partition %s is; taken as FL2VA", m->map.root);
     VX_TRY(present(job));
     if (!job->request.latents_only) VX_TRY(vx_model_vaes(m, true, true));
     VX_TRY(lay_out(job));
@@ -80,7 +94,8 @@ vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job
         job->record = vx_record_create(job);
         if (!job->record) s = vx_fail(VX_ERR_MEMORY, "no memory to record tensors");
     }
-    if (!s.code && !(job->step_s = vx_alloc_array((size_t)job->request.evaluations, sizeof *job->step_s))) s = vx_fail(VX_ERR_MEMORY, "no memory for a job");
+    if (!s.code && !(job->step_s = vx_alloc_array((size_t)job->request.evaluations, sizeof *job->step_s)))
+        s = vx_fail(VX_ERR_MEMORY, "no memory for a job");
     if (s.code) {
         vx_job_destroy(&job);
         return s;
@@ -90,7 +105,8 @@ vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job
     return vx_ok();
 }
 
-vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks, vx_job **out)
+vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks,
+                              vx_job **out)
 {
     vx_job *job = vx_alloc_array(1, sizeof *job);
     VX_NEED_MEMORY(job, "a job");
@@ -128,9 +144,18 @@ void vx_job_destroy(vx_job **pointer)
     *pointer = NULL;
 }
 
-void vx_job_cancel(vx_job *job) { job->cancelled = 1; }
-uint64_t vx_job_seed(const vx_job *job) { return job->request.seed; }
-bool vx_job_has_latents(const vx_job *job) { return job->have_video || job->have_audio; }
+void vx_job_cancel(vx_job *job)
+{
+    job->cancelled = 1;
+}
+uint64_t vx_job_seed(const vx_job *job)
+{
+    return job->request.seed;
+}
+bool vx_job_has_latents(const vx_job *job)
+{
+    return job->have_video || job->have_audio;
+}
 
 const float *vx_job_video_latent(const vx_job *job, int64_t shape[4])
 {
@@ -145,7 +170,10 @@ const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3])
 }
 
 // ---- text ------------------------------------------------------------------------------------------------------------------
-static void language_layer(void *user, int layer) { vx_job_progress(user, "text", 0, layer + 1, VX_LANGUAGE_LAYERS); }
+static void language_layer(void *user, int layer)
+{
+    vx_job_progress(user, "text", 0, layer + 1, VX_LANGUAGE_LAYERS);
+}
 
 static vx_status encode_text(vx_job *job)
 {
@@ -166,9 +194,14 @@ static vx_status encode_text(vx_job *job)
     VX_TRY(vx_arena_create(dev, &arena, need.arena));
     vx_status s = vx_device_reserve(dev, need.scratch);
     vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, hidden);
-    if (!s.code) s = vx_language_encode(m->language, dev, arena, out, &(vx_language_run){ .ids = job->presentation.ids, .rows = job->text_rows, .layer_done = language_layer, .user = job });
+    if (!s.code)
+        s = vx_language_encode(
+            m->language, dev, arena, out,
+            &(vx_language_run){
+                .ids = job->presentation.ids, .rows = job->text_rows, .layer_done = language_layer, .user = job });
     cache->embed_bytes = vx_tensor_bytes(out);
-    if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes))) s = vx_fail(VX_ERR_MEMORY, "no memory for the encoded prompt");
+    if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes)))
+        s = vx_fail(VX_ERR_MEMORY, "no memory for the encoded prompt");
     if (!s.code) s = vx_download(dev, cache->embeds, out);
     if (!s.code && !(cache->prompt = vx_strdup(job->request.prompt))) s = vx_fail(VX_ERR_MEMORY, "no memory for the prompt");
     cache->act = job->request.act;
@@ -217,18 +250,28 @@ vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const v
     const vx_layout *l = &job->layout;
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
     float t_video[VX_MAX_SIGMAS], t_audio[VX_MAX_SIGMAS];
-    vx_sampler_params sampler = { .sampler = r->sampler, .official = r->official, .sigmas = &r->sigmas, .shift = r->shift, .audio_shift = r->audio_shift };
+    vx_sampler_params sampler = {
+        .sampler = r->sampler, .official = r->official, .sigmas = &r->sigmas, .shift = r->shift, .audio_shift = r->audio_shift
+    };
     vx_sampler_timesteps(&sampler, t_video, t_audio);
     vx_tensor embeds = vx_arena_tensor(arena, r->act, job->text_rows, c->text_dim);
-    vx_tensor video = vx_arena_tensor(arena, VX_F32, l->video_rows, 4 * c->latent_channels), audio = vx_arena_tensor(arena, VX_F32, l->audio_rows, c->audio_channels);
-    vx_tensor video_latent = vx_arena_take(arena, VX_F32, 4, job->video_shape), audio_latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape);
+    vx_tensor video = vx_arena_tensor(arena, VX_F32, l->video_rows, 4 * c->latent_channels),
+              audio = vx_arena_tensor(arena, VX_F32, l->audio_rows, c->audio_channels);
+    vx_tensor video_latent = vx_arena_take(arena, VX_F32, 4, job->video_shape),
+              audio_latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape);
     VX_TRY(vx_upload(dev, embeds, io->embeds));
     VX_TRY(vx_upload(dev, video_latent, io->video_noise));
     VX_TRY(vx_upload(dev, audio_latent, io->audio_noise));
     VX_TRY(vx_patchify(dev, video, video_latent));
     VX_TRY(vx_patchify(dev, audio, audio_latent));
     loop run = { .job = job, .dev = dev };
-    VX_TRY(vx_denoiser_prepare(&run.request, job->model->denoiser, dev, arena, &(vx_denoiser_params){ .act = r->act, .layout = l, .prompt_embeds = embeds, .t_video = t_video, .t_audio = t_audio, .evaluations = r->evaluations }));
+    VX_TRY(vx_denoiser_prepare(&run.request, job->model->denoiser, dev, arena,
+                               &(vx_denoiser_params){ .act = r->act,
+                                                      .layout = l,
+                                                      .prompt_embeds = embeds,
+                                                      .t_video = t_video,
+                                                      .t_audio = t_audio,
+                                                      .evaluations = r->evaluations }));
     vx_status s = vx_ok();
     // Planning runs one step of the loop, by a list that holds just that step.
     vx_sigmas *first = NULL;
@@ -255,7 +298,8 @@ static vx_status denoise(vx_job *job)
 {
     vx_device *dev = job->model->context->device;
     const vx_resolved *r = &job->request;
-    size_t video_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)), audio_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape));
+    size_t video_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)),
+           audio_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape));
     vx_stage_need need;
     vx_plan_counts prepare, step;
     VX_TRY(vx_need_denoise(job, &need, &prepare, &step));
@@ -265,10 +309,19 @@ static vx_status denoise(vx_job *job)
     vx_status s = video && audio ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for latents");
     if (!s.code) s = vx_device_reserve(dev, need.scratch);
     if (!s.code)
-        s = vx_noise_draw(&(vx_noise_params){ .convention = r->noise, .seed = r->seed, .video = { job->video_shape[0], job->video_shape[1], job->video_shape[2], job->video_shape[3] }, .audio_channels = job->audio_shape[1], .audio_frames = job->audio_shape[2] }, video, audio, NULL);
+        s = vx_noise_draw(
+            &(vx_noise_params){ .convention = r->noise,
+                                .seed = r->seed,
+                                .video = { job->video_shape[0], job->video_shape[1], job->video_shape[2], job->video_shape[3] },
+                                .audio_channels = job->audio_shape[1],
+                                .audio_frames = job->audio_shape[2] },
+            video, audio, NULL);
     if (!s.code) {
         const void *embeds = job->embeds ? job->embeds : job->model->cache.embeds;
-        s = vx_denoise_stage(job, dev, arena, &(vx_denoise_io){ .embeds = embeds, .video_noise = video, .audio_noise = audio, .video = video, .audio = audio }, r->evaluations);
+        s = vx_denoise_stage(
+            job, dev, arena,
+            &(vx_denoise_io){ .embeds = embeds, .video_noise = video, .audio_noise = audio, .video = video, .audio = audio },
+            r->evaluations);
     }
     vx_arena_destroy(&arena);
     vx_device_release(dev);

@@ -8,11 +8,15 @@
 vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params)
 {
     vx_model_params p = { 0 };
-    if (!params || !params->struct_size || params->struct_size > sizeof p) return vx_fail(VX_ERR_USAGE, "the model parameters were not initialised with VX_INIT");
+    if (!params || !params->struct_size || params->struct_size > sizeof p)
+        return vx_fail(VX_ERR_USAGE, "the model parameters were not initialised with VX_INIT");
     memcpy(&p, params, params->struct_size);
-    if (!p.path || !*p.path) return vx_remedy(vx_fail_field(VX_ERR_REQUIRED, "model", "no model was named"), "give --model PATH or set VORTEX_MODEL");
+    if (!p.path || !*p.path)
+        return vx_remedy(vx_fail_field(VX_ERR_REQUIRED, "model", "no model was named"), "give --model PATH or set VORTEX_MODEL");
     if (p.device && strcmp(p.device, "auto") && strcmp(p.device, "cpu")) {
-        if (!strncmp(p.device, "cuda", 4)) return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "device", "device %s: this build has no CUDA back end", p.device), "use --device cpu");
+        if (!strncmp(p.device, "cuda", 4))
+            return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "device", "device %s: this build has no CUDA back end", p.device),
+                             "use --device cpu");
         return vx_fail_field(VX_ERR_VALUE, "device", "device '%.40s' is none of auto, cpu, cuda[:N]", p.device);
     }
     vx_variant stated = VX_VARIANT_UNKNOWN;
@@ -25,7 +29,13 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     vx_model *m = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a model");
     m->context = context;
-    vx_status s = vx_model_map_find(&m->map, &(vx_model_map_params){ .model = p.path, .text_encoder = p.text_encoder, .video_vae = p.video_vae, .audio_vae = p.audio_vae, .tokenizer = p.tokenizer, .variant = VX_VARIANT_FL2VA, .stated = stated });
+    vx_status s = vx_model_map_find(&m->map, &(vx_model_map_params){ .model = p.path,
+                                                                     .text_encoder = p.text_encoder,
+                                                                     .video_vae = p.video_vae,
+                                                                     .audio_vae = p.audio_vae,
+                                                                     .tokenizer = p.tokenizer,
+                                                                     .variant = VX_VARIANT_FL2VA,
+                                                                     .stated = stated });
     if (s.code) {
         vx_free(m);
         return s;
@@ -63,7 +73,9 @@ static vx_status open_component(vx_model *m, vx_component_kind kind)
 vx_status vx_model_tokenizer(vx_model *m)
 {
     if (m->tokenizer) return vx_ok();
-    if (!m->map.tokenizer) return vx_remedy(vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no tokenizer folder was found", m->map.root), "give --tokenizer PATH");
+    if (!m->map.tokenizer)
+        return vx_remedy(vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no tokenizer folder was found", m->map.root),
+                         "give --tokenizer PATH");
     double began = vx_clock_s();
     VX_TRY(vx_tokenizer_open(&m->tokenizer, m->map.tokenizer));
     m->load_s += vx_clock_s() - began;
@@ -80,7 +92,8 @@ vx_status vx_model_text(vx_model *m)
     int64_t rows = vx_language_config_of(m->language)->vocabulary;
     if (vx_tokenizer_vocabulary(m->tokenizer) > rows) {
         vx_language_close(&m->language);
-        return vx_fail(VX_ERR_CONFIG, "%s: the tokenizer has %lld ids, the text encoder's table only %lld rows", m->map.tokenizer, (long long)vx_tokenizer_vocabulary(m->tokenizer), (long long)rows);
+        return vx_fail(VX_ERR_CONFIG, "%s: the tokenizer has %lld ids, the text encoder's table only %lld rows", m->map.tokenizer,
+                       (long long)vx_tokenizer_vocabulary(m->tokenizer), (long long)rows);
     }
     m->load_s += vx_clock_s() - began;
     return vx_ok();
@@ -97,7 +110,8 @@ vx_status vx_model_denoiser(vx_model *m)
     if (!m->language) return vx_ok();
     int64_t text = vx_denoiser_config_of(m->denoiser)->text_dim, hidden = vx_language_config_of(m->language)->hidden;
     if (text == hidden) return vx_ok();
-    return vx_fail(VX_ERR_CONFIG, "%s: the transformer wants text rows of %lld values, the text encoder makes %lld", m->map.component[VX_TRANSFORMER], (long long)text, (long long)hidden);
+    return vx_fail(VX_ERR_CONFIG, "%s: the transformer wants text rows of %lld values, the text encoder makes %lld",
+                   m->map.component[VX_TRANSFORMER], (long long)text, (long long)hidden);
 }
 
 vx_status vx_model_vaes(vx_model *m, bool video, bool audio)
@@ -136,4 +150,7 @@ vx_status vx_model_tokenize(vx_model *m, const char *text, size_t size, int32_t 
     return vx_ok();
 }
 
-void vx_ids_free(int32_t *ids) { vx_free(ids); }
+void vx_ids_free(int32_t *ids)
+{
+    vx_free(ids);
+}

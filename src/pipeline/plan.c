@@ -27,7 +27,8 @@ vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prep
     vx_device *dev = job->model->context->plan;
     vx_arena *arena = NULL;
     vx_status s = vx_ok();
-    for (int evaluations = 0; evaluations < 2 && !s.code; evaluations++) { // without a step, then with one: the difference is a step
+    for (int evaluations = 0; evaluations < 2 && !s.code;
+         evaluations++) { // without a step, then with one: the difference is a step
         vx_device_plan_reset(dev);
         VX_TRY(vx_arena_create(dev, &arena, 0));
         s = vx_denoise_stage(job, dev, arena, &(vx_denoise_io){ 0 }, evaluations);
@@ -108,8 +109,10 @@ static vx_status check_memory(const vx_plan *p, uint64_t limit)
     for (int i = 1; i < VX_PLAN_STAGES; i++)
         if (p->stage[i].host_bytes > p->stage[worst].host_bytes) worst = i;
     char need[24], have[24];
-    return vx_remedy(vx_fail(VX_ERR_MEMORY_PLAN, "stage %s needs %s of memory (%llu bytes) and %s %s (%llu bytes)", p->stage[worst].name, vx_bytes_text(need, p->host_bytes), (unsigned long long)p->host_bytes,
-                             limit ? "the limit is" : "free are", vx_bytes_text(have, p->available_bytes), (unsigned long long)p->available_bytes),
+    return vx_remedy(vx_fail(VX_ERR_MEMORY_PLAN, "stage %s needs %s of memory (%llu bytes) and %s %s (%llu bytes)",
+                             p->stage[worst].name, vx_bytes_text(need, p->host_bytes), (unsigned long long)p->host_bytes,
+                             limit ? "the limit is" : "free are", vx_bytes_text(have, p->available_bytes),
+                             (unsigned long long)p->available_bytes),
                      "ask for a smaller --size or fewer --frames, or free memory");
 }
 
@@ -118,8 +121,11 @@ vx_status vx_job_plan(vx_job *job)
     vx_model *m = job->model;
     vx_plan *p = &job->plan;
     const vx_resolved *r = &job->request;
-    *p = (vx_plan){ VX_INIT(vx_plan), .width = (int)job->video_shape[3] * 16, .height = (int)job->video_shape[2] * 16, .latent_frames = job->video_shape[1], .audio_frames = job->audio_shape[2] };
-    uint64_t held = ((uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)) + (uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape))) * sizeof(float);
+    *p = (vx_plan){ VX_INIT(vx_plan), .width = (int)job->video_shape[3] * 16, .height = (int)job->video_shape[2] * 16,
+                    .latent_frames = job->video_shape[1], .audio_frames = job->audio_shape[2] };
+    uint64_t held = ((uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)) +
+                     (uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape))) *
+                    sizeof(float);
     vx_stage_need need;
     vx_plan_counts counts, step;
     if (job->has_layout) {
@@ -127,8 +133,10 @@ vx_status vx_job_plan(vx_job *job)
         p->num_frames = r->frames;
         p->evaluations = r->evaluations;
         p->sigma_points = r->sigmas.count;
-        p->text_rows = l->text_rows, p->condition_rows = l->condition_rows, p->audio_rows = l->audio_rows, p->video_rows = l->video_rows, p->rows = l->rows;
-        uint64_t embeds = (uint64_t)job->text_rows * (uint64_t)vx_denoiser_config_of(m->denoiser)->text_dim * (uint64_t)vx_dtype_bits(r->act) / 8;
+        p->text_rows = l->text_rows, p->condition_rows = l->condition_rows, p->audio_rows = l->audio_rows,
+        p->video_rows = l->video_rows, p->rows = l->rows;
+        uint64_t embeds = (uint64_t)job->text_rows * (uint64_t)vx_denoiser_config_of(m->denoiser)->text_dim *
+                          (uint64_t)vx_dtype_bits(r->act) / 8;
         uint64_t layout = (uint64_t)l->rows * (sizeof *l->tag + 3 * sizeof *l->position + sizeof *l->clock);
         if (m->language && !job->embeds) {
             VX_TRY_IN(vx_need_text(m, job->text_rows, r->act, &need, &counts), "plan of text");
@@ -137,20 +145,24 @@ vx_status vx_job_plan(vx_job *job)
         held += embeds + layout;
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
-        set_stage(&p->stage[1], "denoise", &counts, need.arena + need.scratch + 2 * held); // the noise is drawn on the host beside the latents
+        set_stage(&p->stage[1], "denoise", &counts,
+                  need.arena + need.scratch + 2 * held); // the noise is drawn on the host beside the latents
     }
     p->stage[0].name = "text", p->stage[1].name = "denoise", p->stage[2].name = "decode_audio", p->stage[3].name = "decode_video";
     if (!r->latents_only && m->audio && job->audio_shape[2]) {
         VX_TRY_IN(vx_need_audio(m, job->audio_shape[2], &need, &counts), "plan of decode_audio");
-        uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS * sizeof(float);
+        uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS *
+                        sizeof(float);
         set_stage(&p->stage[2], "decode_audio", &counts, need.arena + need.scratch + held + wave);
         held += wave;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
         if (!p->num_frames) p->num_frames = vx_decoded_frames(job->video_shape[1]);
         VX_TRY_IN(vx_need_video(m, job->video_shape, &need, &counts), "plan of decode_video");
-        uint64_t frames = (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
-        uint64_t movie = vx_movie_memory(&(vx_movie_params){ .width = p->width, .height = p->height, .frames = p->num_frames, .pixel_format = "yuv420p" });
+        uint64_t frames =
+            (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
+        uint64_t movie = vx_movie_memory(
+            &(vx_movie_params){ .width = p->width, .height = p->height, .frames = p->num_frames, .pixel_format = "yuv420p" });
         set_stage(&p->stage[3], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
     }
     p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);

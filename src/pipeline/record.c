@@ -26,7 +26,8 @@ void vx_record_free(vx_record *r)
 vx_record *vx_record_create(const vx_job *job)
 {
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
-    size_t n = (size_t)job->request.evaluations, video = (size_t)job->layout.video_rows * 4 * (size_t)c->latent_channels, audio = (size_t)job->layout.audio_rows * (size_t)c->audio_channels;
+    size_t n = (size_t)job->request.evaluations, video = (size_t)job->layout.video_rows * 4 * (size_t)c->latent_channels,
+           audio = (size_t)job->layout.audio_rows * (size_t)c->audio_channels;
     vx_record *r = vx_alloc_array(1, sizeof *r);
     if (!r) return NULL;
     r->evaluations = (int)n;
@@ -103,7 +104,8 @@ static void add_text(dump *d, vx_job *job)
     const int64_t shape[2] = { rows, dim };
     const void *raw = job->embeds ? job->embeds : job->model->cache.embeds;
     float *wide = vx_alloc_array((size_t)(rows * dim), sizeof *wide);
-    for (int64_t i = 0; wide && i < rows * dim; i++) wide[i] = job->request.act == VX_F32 ? ((const float *)raw)[i] : vx_bf16_to_f32(((const uint16_t *)raw)[i]);
+    for (int64_t i = 0; wide && i < rows * dim; i++)
+        wide[i] = job->request.act == VX_F32 ? ((const float *)raw)[i] : vx_bf16_to_f32(((const uint16_t *)raw)[i]);
     add(d, "prompt_embeds", VX_F32, 2, shape, wide, wide);
     add(d, "text_token_tags", VX_I32, 1, &rows, job->presentation.tags, NULL);
     if (job->presentation.ids) add(d, "token_ids", VX_I32, 1, &rows, job->presentation.ids, NULL);
@@ -113,8 +115,13 @@ static void add_evaluations(dump *d, vx_job *job)
 {
     const vx_record *r = job->record;
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
-    const int64_t video[2] = { job->layout.video_rows, 4 * c->latent_channels }, audio[2] = { job->layout.audio_rows, c->audio_channels };
-    vx_sampler_params sampler = { .sampler = job->request.sampler, .official = job->request.official, .sigmas = &job->request.sigmas, .shift = job->request.shift, .audio_shift = job->request.audio_shift };
+    const int64_t video[2] = { job->layout.video_rows, 4 * c->latent_channels },
+                  audio[2] = { job->layout.audio_rows, c->audio_channels };
+    vx_sampler_params sampler = { .sampler = job->request.sampler,
+                                  .official = job->request.official,
+                                  .sigmas = &job->request.sigmas,
+                                  .shift = job->request.shift,
+                                  .audio_shift = job->request.audio_shift };
     float t_video[VX_MAX_SIGMAS], t_audio[VX_MAX_SIGMAS];
     int index[VX_CLOCKS];
     vx_sampler_timesteps(&sampler, t_video, t_audio);
@@ -135,7 +142,8 @@ static void add_evaluations(dump *d, vx_job *job)
 
 vx_status vx_job_dump_tensors(vx_job *job, const char *path, bool replace)
 {
-    if (!job->record || !vx_job_has_latents(job)) return vx_fail(VX_ERR_USAGE, "no tensors were recorded: set record_tensors and run the job");
+    if (!job->record || !vx_job_has_latents(job))
+        return vx_fail(VX_ERR_USAGE, "no tensors were recorded: set record_tensors and run the job");
     dump d = { .capacity = 16 + 3 * job->record->evaluations };
     d.tensors = vx_alloc_array((size_t)d.capacity, sizeof *d.tensors);
     d.names = vx_alloc_array((size_t)d.capacity, sizeof *d.names);
@@ -147,7 +155,9 @@ vx_status vx_job_dump_tensors(vx_job *job, const char *path, bool replace)
     }
     char *request = NULL;
     vx_status s = d.failed ? vx_fail(VX_ERR_MEMORY, "no memory to write tensors") : vx_json_text(vx_result_object(job), &request);
-    if (!s.code) s = vx_safetensors_write(path, replace, d.tensors, d.count, (vx_safetensors_pair[]){ { "request", request }, { "vortex_version", vx_version() } }, 2);
+    if (!s.code)
+        s = vx_safetensors_write(path, replace, d.tensors, d.count,
+                                 (vx_safetensors_pair[]){ { "request", request }, { "vortex_version", vx_version() } }, 2);
     vx_free(request);
     for (int i = 0; i < d.count; i++) {
         vx_free(d.names[i]);

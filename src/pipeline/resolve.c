@@ -42,11 +42,26 @@ void vx_notes_free(vx_notes *notes)
 }
 
 static const char *const sampler_names[] = { [VX_SAMPLER_EULER] = "euler", [VX_SAMPLER_RES_MULTISTEP] = "res_multistep" };
-static const char *const schedule_names[] = { [VX_SCHEDULE_OFFICIAL] = "official", [VX_SCHEDULE_SIMPLE] = "simple", [VX_SCHEDULE_BETA] = "beta", [VX_SCHEDULE_NORMAL] = "normal", [VX_SCHEDULE_EXPLICIT] = "explicit" };
-static const char *const noise_names[] = { [VX_NOISE_SGLANG] = "sglang", [VX_NOISE_DIFFUSERS] = "diffusers", [VX_NOISE_COMFYUI] = "comfyui" };
-const char *vx_sampler_name(vx_sampler s) { return sampler_names[s]; }
-const char *vx_schedule_name(vx_schedule s) { return schedule_names[s]; }
-const char *vx_noise_name(vx_noise n) { return noise_names[n]; }
+static const char *const schedule_names[] = { [VX_SCHEDULE_OFFICIAL] = "official",
+                                              [VX_SCHEDULE_SIMPLE] = "simple",
+                                              [VX_SCHEDULE_BETA] = "beta",
+                                              [VX_SCHEDULE_NORMAL] = "normal",
+                                              [VX_SCHEDULE_EXPLICIT] = "explicit" };
+static const char *const noise_names[] = {
+    [VX_NOISE_SGLANG] = "sglang", [VX_NOISE_DIFFUSERS] = "diffusers", [VX_NOISE_COMFYUI] = "comfyui"
+};
+const char *vx_sampler_name(vx_sampler s)
+{
+    return sampler_names[s];
+}
+const char *vx_schedule_name(vx_schedule s)
+{
+    return schedule_names[s];
+}
+const char *vx_noise_name(vx_noise n)
+{
+    return noise_names[n];
+}
 
 // Index of a name, 0 for none given.
 static vx_status choose(const char *field, const char *value, const char *const *names, int count, int *out)
@@ -63,30 +78,44 @@ static vx_status choose(const char *field, const char *value, const char *const 
 
 static vx_status check_task(const vx_request *r)
 {
-    if (r->condition_count) return vx_fail_field(VX_ERR_UNAVAILABLE, "conditions", "keyframes and references are not supported in this version; only text prompts (t2va) are");
+    if (r->condition_count)
+        return vx_fail_field(VX_ERR_UNAVAILABLE, "conditions",
+                             "keyframes and references are not supported in this version; only text prompts (t2va) are");
     if (!r->task || !strcmp(r->task, "t2va")) return vx_ok();
     static const char *const later[] = { "i2va", "l2va", "fl2va", "ref2va" };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (!strcmp(r->task, later[i])) return vx_fail_field(VX_ERR_UNAVAILABLE, "task", "task %s needs keyframes or references, which are not supported in this version; t2va is", r->task);
+        if (!strcmp(r->task, later[i]))
+            return vx_fail_field(VX_ERR_UNAVAILABLE, "task",
+                                 "task %s needs keyframes or references, which are not supported in this version; t2va is",
+                                 r->task);
     return vx_fail_field(VX_ERR_VALUE, "task", "task '%.60s' is none of t2va, i2va, l2va, fl2va, ref2va", r->task);
 }
 
 static vx_status check_prompt(const vx_request *r)
 {
-    if (!r->prompt && !r->prompt_embeds) return vx_fail_field(VX_ERR_REQUIRED, "prompt", "a prompt is required (--prompt TEXT or --prompt-file FILE)");
+    if (!r->prompt && !r->prompt_embeds)
+        return vx_fail_field(VX_ERR_REQUIRED, "prompt", "a prompt is required (--prompt TEXT or --prompt-file FILE)");
     if (!r->prompt) return vx_ok();
     size_t size = strlen(r->prompt), bad;
     if (!size) return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt is empty");
-    if (size > VX_MAX_PROMPT_BYTES) return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt has %zu bytes, at most %d are allowed", size, (int)VX_MAX_PROMPT_BYTES);
-    if (!vx_utf8_valid(r->prompt, size, &bad)) return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt is not valid UTF-8 at byte %zu", bad);
+    if (size > VX_MAX_PROMPT_BYTES)
+        return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt has %zu bytes, at most %d are allowed", size,
+                             (int)VX_MAX_PROMPT_BYTES);
+    if (!vx_utf8_valid(r->prompt, size, &bad))
+        return vx_fail_field(VX_ERR_PROMPT, "prompt", "the prompt is not valid UTF-8 at byte %zu", bad);
     return vx_ok();
 }
 
 static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes *notes)
 {
-    int64_t short_edge = r->canvas_short_edge ? r->canvas_short_edge : SHORT_EDGE, pixels = r->canvas_max_pixels ? r->canvas_max_pixels : CANVAS_PIXELS;
-    if (short_edge < 32 || short_edge > 4096) return vx_fail_field(VX_ERR_RANGE, "canvas_short_edge", "canvas_short_edge %lld is not within 32..4096", (long long)short_edge);
-    if (pixels < 1024 || pixels > MAX_PIXELS) return vx_fail_field(VX_ERR_RANGE, "canvas_max_pixels", "canvas_max_pixels %lld is not within 1024..%d", (long long)pixels, MAX_PIXELS);
+    int64_t short_edge = r->canvas_short_edge ? r->canvas_short_edge : SHORT_EDGE,
+            pixels = r->canvas_max_pixels ? r->canvas_max_pixels : CANVAS_PIXELS;
+    if (short_edge < 32 || short_edge > 4096)
+        return vx_fail_field(VX_ERR_RANGE, "canvas_short_edge", "canvas_short_edge %lld is not within 32..4096",
+                             (long long)short_edge);
+    if (pixels < 1024 || pixels > MAX_PIXELS)
+        return vx_fail_field(VX_ERR_RANGE, "canvas_max_pixels", "canvas_max_pixels %lld is not within 1024..%d",
+                             (long long)pixels, MAX_PIXELS);
     bool sized = r->width || r->height;
     if (sized && r->aspect) return vx_fail_field(VX_ERR_CONFLICT, "aspect", "size and aspect exclude each other");
     if (sized) {
@@ -95,9 +124,12 @@ static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes 
             return vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d: each side must be within 32..4096", r->width, r->height);
         if (r->width % 32 || r->height % 32) {
             int w = (int)(nearbyint(r->width / 32.0) * 32), h = (int)(nearbyint(r->height / 32.0) * 32);
-            return vx_remedy(vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d: each side must be a multiple of 32", r->width, r->height), "use %dx%d", w < 32 ? 32 : w, h < 32 ? 32 : h);
+            return vx_remedy(
+                vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d: each side must be a multiple of 32", r->width, r->height),
+                "use %dx%d", w < 32 ? 32 : w, h < 32 ? 32 : h);
         }
-        if (r->width > 4 * r->height || r->height > 4 * r->width) return vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d: the ratio must lie within 1:4..4:1", r->width, r->height);
+        if (r->width > 4 * r->height || r->height > 4 * r->width)
+            return vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d: the ratio must lie within 1:4..4:1", r->width, r->height);
         out->width = r->width;
         out->height = r->height;
     } else {
@@ -105,34 +137,50 @@ static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes 
         char *end;
         if (r->aspect && strcmp(r->aspect, "auto") && strcmp(r->aspect, "adaptive")) {
             w = strtod(r->aspect, &end);
-            if (end == r->aspect || *end != ':') return vx_fail_field(VX_ERR_VALUE, "aspect", "aspect '%.40s' is not W:H", r->aspect);
+            if (end == r->aspect || *end != ':')
+                return vx_fail_field(VX_ERR_VALUE, "aspect", "aspect '%.40s' is not W:H", r->aspect);
             const char *second = end + 1;
             h = strtod(second, &end);
-            if (end == second || *end || !(w > 0) || !(h > 0) || !isfinite(w) || !isfinite(h)) return vx_fail_field(VX_ERR_VALUE, "aspect", "aspect '%.40s' is not W:H", r->aspect);
+            if (end == second || *end || !(w > 0) || !(h > 0) || !isfinite(w) || !isfinite(h))
+                return vx_fail_field(VX_ERR_VALUE, "aspect", "aspect '%.40s' is not W:H", r->aspect);
         }
         int64_t width, height;
-        if (!vx_canvas_size(w, h, short_edge, pixels, &width, &height)) return vx_fail_field(VX_ERR_RANGE, "aspect", "aspect '%.40s' is not within 1:4..4:1", r->aspect);
+        if (!vx_canvas_size(w, h, short_edge, pixels, &width, &height))
+            return vx_fail_field(VX_ERR_RANGE, "aspect", "aspect '%.40s' is not within 1:4..4:1", r->aspect);
         out->width = (int)width;
         out->height = (int)height;
     }
     int64_t area = (int64_t)out->width * out->height;
-    if (area > MAX_PIXELS) return vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d has %lld pixels, at most %d are allowed", out->width, out->height, (long long)area, MAX_PIXELS);
-    if (area > CANVAS_PIXELS) vx_note(notes, "%dx%d is larger than the model was trained for (%d pixels)", out->width, out->height, CANVAS_PIXELS);
+    if (area > MAX_PIXELS)
+        return vx_fail_field(VX_ERR_RANGE, "size", "size %dx%d has %lld pixels, at most %d are allowed", out->width, out->height,
+                             (long long)area, MAX_PIXELS);
+    if (area > CANVAS_PIXELS)
+        vx_note(notes, "%dx%d is larger than the model was trained for (%d pixels)", out->width, out->height, CANVAS_PIXELS);
     return vx_ok();
 }
 
 static vx_status resolve_frames(vx_resolved *out, const vx_request *r, vx_notes *notes)
 {
-    if (r->num_frames && r->seconds != 0) return vx_fail_field(VX_ERR_CONFLICT, "seconds", "frames and seconds exclude each other");
-    if (r->num_frames < 0 || r->num_frames > MAX_FRAMES) return vx_fail_field(VX_ERR_RANGE, "frames", "frames %lld is not within %d..%d", (long long)r->num_frames, MIN_FRAMES, MAX_FRAMES);
-    if (r->seconds != 0 && !(r->seconds > 0 && r->seconds < 16)) return vx_fail_field(VX_ERR_RANGE, "seconds", "seconds %g is not within %.2f..%.2f", r->seconds, MIN_FRAMES / 24.0, MAX_FRAMES / 24.0);
-    int64_t asked = r->num_frames ? r->num_frames : r->seconds != 0 ? (int64_t)nearbyint(r->seconds * VX_NATIVE_FPS) : DEFAULT_FRAMES;
+    if (r->num_frames && r->seconds != 0)
+        return vx_fail_field(VX_ERR_CONFLICT, "seconds", "frames and seconds exclude each other");
+    if (r->num_frames < 0 || r->num_frames > MAX_FRAMES)
+        return vx_fail_field(VX_ERR_RANGE, "frames", "frames %lld is not within %d..%d", (long long)r->num_frames, MIN_FRAMES,
+                             MAX_FRAMES);
+    if (r->seconds != 0 && !(r->seconds > 0 && r->seconds < 16))
+        return vx_fail_field(VX_ERR_RANGE, "seconds", "seconds %g is not within %.2f..%.2f", r->seconds, MIN_FRAMES / 24.0,
+                             MAX_FRAMES / 24.0);
+    int64_t asked = r->num_frames     ? r->num_frames
+                    : r->seconds != 0 ? (int64_t)nearbyint(r->seconds * VX_NATIVE_FPS)
+                                      : DEFAULT_FRAMES;
     out->frames = vx_align_frames(asked > 0 ? asked : 1);
     if (out->frames < MIN_FRAMES || out->frames > MAX_FRAMES)
-        return vx_fail_field(VX_ERR_RANGE, r->seconds != 0 ? "seconds" : "frames", "%lld frames become %lld on the 17n+5 lattice, which is not within %d..%d", (long long)asked, (long long)out->frames, MIN_FRAMES, MAX_FRAMES);
+        return vx_fail_field(VX_ERR_RANGE, r->seconds != 0 ? "seconds" : "frames",
+                             "%lld frames become %lld on the 17n+5 lattice, which is not within %d..%d", (long long)asked,
+                             (long long)out->frames, MIN_FRAMES, MAX_FRAMES);
     if (out->frames != asked) vx_note(notes, "%lld frames aligned up to %lld (17n+5)", (long long)asked, (long long)out->frames);
     if (out->frames < TRAINED_MIN_FRAMES || out->frames > TRAINED_MAX_FRAMES)
-        vx_note(notes, "%lld frames are outside the trained range of %d..%d", (long long)out->frames, TRAINED_MIN_FRAMES, TRAINED_MAX_FRAMES);
+        vx_note(notes, "%lld frames are outside the trained range of %d..%d", (long long)out->frames, TRAINED_MIN_FRAMES,
+                TRAINED_MAX_FRAMES);
     return vx_ok();
 }
 
@@ -143,40 +191,57 @@ static vx_status resolve_sigmas(vx_resolved *out, const vx_request *r, const vx_
     out->sampler = (vx_sampler)choice;
     VX_TRY(choose("schedule", r->schedule, schedule_names, 4, &choice));
     out->schedule = (vx_schedule)choice;
-    const struct { const char *field; float asked; double own; float *to; } shifts[] = {
+    const struct {
+        const char *field;
+        float asked;
+        double own;
+        float *to;
+    } shifts[] = {
         { "shift", r->flow_shift, map ? map->flow_shift : 12, &out->shift },
         { "audio_shift", r->audio_flow_shift, map ? map->audio_flow_shift : 3, &out->audio_shift },
     };
     for (int i = 0; i < 2; i++) {
         *shifts[i].to = shifts[i].asked != 0 ? shifts[i].asked : (float)shifts[i].own;
-        if (!(*shifts[i].to > 0 && *shifts[i].to <= 100)) return vx_fail_field(VX_ERR_RANGE, shifts[i].field, "%s %g is not within (0, 100]", shifts[i].field, (double)*shifts[i].to);
+        if (!(*shifts[i].to > 0 && *shifts[i].to <= 100))
+            return vx_fail_field(VX_ERR_RANGE, shifts[i].field, "%s %g is not within (0, 100]", shifts[i].field,
+                                 (double)*shifts[i].to);
     }
-    if (r->evaluations && r->num_inference_steps) return vx_fail_field(VX_ERR_CONFLICT, "num_inference_steps", "steps and num_inference_steps exclude each other");
-    if (r->evaluations < 0 || r->evaluations > 1000) return vx_fail_field(VX_ERR_RANGE, "steps", "steps %d is not within 1..1000", r->evaluations);
+    if (r->evaluations && r->num_inference_steps)
+        return vx_fail_field(VX_ERR_CONFLICT, "num_inference_steps", "steps and num_inference_steps exclude each other");
+    if (r->evaluations < 0 || r->evaluations > 1000)
+        return vx_fail_field(VX_ERR_RANGE, "steps", "steps %d is not within 1..1000", r->evaluations);
     if (r->num_inference_steps && (r->num_inference_steps < 2 || r->num_inference_steps > 1001))
-        return vx_fail_field(VX_ERR_RANGE, "num_inference_steps", "num_inference_steps %d is not within 2..1001", r->num_inference_steps);
+        return vx_fail_field(VX_ERR_RANGE, "num_inference_steps", "num_inference_steps %d is not within 2..1001",
+                             r->num_inference_steps);
     if (r->sigma_count) {
         if (r->evaluations || r->num_inference_steps || r->schedule || r->flow_shift != 0 || r->audio_flow_shift != 0)
             return vx_fail_field(VX_ERR_CONFLICT, "sigmas", "sigmas exclude steps, num_inference_steps, schedule and shifts");
         out->schedule = VX_SCHEDULE_EXPLICIT;
         VX_TRY(vx_sigmas_explicit(&out->sigmas, r->sigmas, r->sigma_count, out->shift, out->audio_shift));
     } else {
-        int points = r->num_inference_steps ? r->num_inference_steps : (r->evaluations ? r->evaluations : DEFAULT_EVALUATIONS) + 1;
+        int points =
+            r->num_inference_steps ? r->num_inference_steps : (r->evaluations ? r->evaluations : DEFAULT_EVALUATIONS) + 1;
         VX_TRY(vx_sigmas_make(&out->sigmas, out->schedule, points, out->shift, out->audio_shift));
-        if (out->sigmas.count != points) vx_note(notes, "schedule %s has %d distinct sigmas for %d steps: %d evaluations", schedule_names[out->schedule], out->sigmas.count, points - 1, out->sigmas.count - 1);
+        if (out->sigmas.count != points)
+            vx_note(notes, "schedule %s has %d distinct sigmas for %d steps: %d evaluations", schedule_names[out->schedule],
+                    out->sigmas.count, points - 1, out->sigmas.count - 1);
     }
     out->evaluations = out->sigmas.count - 1;
-    out->official = out->sampler == VX_SAMPLER_EULER && (out->schedule == VX_SCHEDULE_OFFICIAL || out->schedule == VX_SCHEDULE_EXPLICIT);
+    out->official =
+        out->sampler == VX_SAMPLER_EULER && (out->schedule == VX_SCHEDULE_OFFICIAL || out->schedule == VX_SCHEDULE_EXPLICIT);
     return vx_ok();
 }
 
 static vx_status resolve_seed(vx_resolved *out, const vx_request *r)
 {
-    if (r->seed_set && r->seed > INT64_MAX) return vx_fail_field(VX_ERR_RANGE, "seed", "seed %llu is not within 0..%lld", (unsigned long long)r->seed, (long long)INT64_MAX);
+    if (r->seed_set && r->seed > INT64_MAX)
+        return vx_fail_field(VX_ERR_RANGE, "seed", "seed %llu is not within 0..%lld", (unsigned long long)r->seed,
+                             (long long)INT64_MAX);
     out->seed = r->seed;
     out->seed_drawn = !r->seed_set;
     if (r->seed_set) return vx_ok();
-    if (getrandom(&out->seed, sizeof out->seed, 0) != (ssize_t)sizeof out->seed) return vx_fail_errno(VX_ERR_INTERNAL, errno, "no random seed from the system");
+    if (getrandom(&out->seed, sizeof out->seed, 0) != (ssize_t)sizeof out->seed)
+        return vx_fail_errno(VX_ERR_INTERNAL, errno, "no random seed from the system");
     out->seed &= INT64_MAX;
     return vx_ok();
 }
@@ -185,7 +250,8 @@ vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model
 {
     // An older caller's struct may be shorter than ours: what it lacks is zero.
     vx_request r = { 0 };
-    if (!request || !request->struct_size || request->struct_size > sizeof r) return vx_fail(VX_ERR_USAGE, "the request was not initialised with VX_INIT(vx_request)");
+    if (!request || !request->struct_size || request->struct_size > sizeof r)
+        return vx_fail(VX_ERR_USAGE, "the request was not initialised with VX_INIT(vx_request)");
     memcpy(&r, request, request->struct_size);
     memset(out, 0, sizeof *out);
     VX_TRY(check_task(&r));

@@ -15,11 +15,15 @@ vx_status vx_json_text(json_t *object, char **text)
     return *text ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a report");
 }
 
-static const char *variant_name(vx_variant v) { return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown"; }
+static const char *variant_name(vx_variant v)
+{
+    return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown";
+}
 
 static json_t *model_object(const vx_model *m)
 {
-    return json_pack("{s:s, s:s, s:s}", "path", m->map.root, "variant", variant_name(m->map.variant), "layout", m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official");
+    return json_pack("{s:s, s:s, s:s}", "path", m->map.root, "variant", variant_name(m->map.variant), "layout",
+                     m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official");
 }
 
 static json_t *notes_array(const vx_notes *notes)
@@ -49,7 +53,10 @@ static void set_request(json_t *o, const vx_job *job)
     json_object_set_new(o, "schedule", json_string(vx_schedule_name(r->schedule)));
     json_object_set_new(o, "shift", json_real((double)r->shift));
     json_object_set_new(o, "audio_shift", json_real((double)r->audio_shift));
-    json_object_set_new(o, "rows", json_pack("{s:I, s:I, s:I, s:I, s:I}", "text", (json_int_t)p->text_rows, "audio", (json_int_t)p->audio_rows, "video", (json_int_t)p->video_rows, "condition", (json_int_t)p->condition_rows, "total", (json_int_t)p->rows));
+    json_object_set_new(o, "rows",
+                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "text", (json_int_t)p->text_rows, "audio",
+                                  (json_int_t)p->audio_rows, "video", (json_int_t)p->video_rows, "condition",
+                                  (json_int_t)p->condition_rows, "total", (json_int_t)p->rows));
     json_object_set_new(o, "precision", json_string(r->act == VX_F32 ? "float32" : "exact"));
     json_object_set_new(o, "approximations", json_array());
 }
@@ -94,8 +101,10 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "threads", json_integer(job->model->context->threads));
     const vx_timings *t = &job->timings;
     double total = t->plan + t->text + t->denoise + t->decode_video + t->decode_audio + t->mux;
-    json_object_set_new(o, "timings_s", json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "plan", t->plan, "load", job->model->load_s, "text", t->text, "encode", 0.0, "denoise", t->denoise, "decode_video", t->decode_video,
-                                                  "decode_audio", t->decode_audio, "mux", t->mux, "total", total));
+    json_object_set_new(o, "timings_s",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "plan", t->plan, "load", job->model->load_s,
+                                  "text", t->text, "encode", 0.0, "denoise", t->denoise, "decode_video", t->decode_video,
+                                  "decode_audio", t->decode_audio, "mux", t->mux, "total", total));
     json_t *steps = json_array();
     for (int i = 0; i < job->steps_done; i++) json_array_append_new(steps, json_real(job->step_s[i]));
     json_object_set_new(o, "step_s", steps);
@@ -103,14 +112,19 @@ json_t *vx_result_object(const vx_job *job)
     getrusage(RUSAGE_SELF, &usage);
     json_object_set_new(o, "peak_bytes", json_pack("{s:I, s:n}", "host", (json_int_t)usage.ru_maxrss * 1024, "device"));
     const int64_t *v = job->video_shape, *a = job->audio_shape;
-    json_object_set_new(o, "latents_sha256", json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio", hash(job->audio, (size_t)(a[0] * a[1] * a[2]))));
+    json_object_set_new(o, "latents_sha256",
+                        json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio",
+                                  hash(job->audio, (size_t)(a[0] * a[1] * a[2]))));
     json_object_set_new(o, "model", model_object(job->model));
     if (job->media_json) json_object_set_new(o, "media", json_loads(job->media_json, 0, NULL));
     json_object_set_new(o, "warnings", notes_array(&job->notes));
     return o;
 }
 
-vx_status vx_job_result(const vx_job *job, char **json) { return vx_json_text(vx_result_object(job), json); }
+vx_status vx_job_result(const vx_job *job, char **json)
+{
+    return vx_json_text(vx_result_object(job), json);
+}
 
 // ---- plan --------------------------------------------------------------------------------------------------------------------
 // The public plan functions make a job and throw it away: what they say is what the job would do.
@@ -138,7 +152,9 @@ static json_t *files_array(const vx_model *m)
 {
     json_t *a = json_array();
     for (int i = 0; i < VX_COMPONENT_KINDS; i++)
-        if (m->component[i]) json_array_append_new(a, json_pack("{s:s, s:I}", "path", vx_component_path(m->component[i]), "bytes", (json_int_t)vx_component_bytes(m->component[i])));
+        if (m->component[i])
+            json_array_append_new(a, json_pack("{s:s, s:I}", "path", vx_component_path(m->component[i]), "bytes",
+                                               (json_int_t)vx_component_bytes(m->component[i])));
     if (m->tokenizer) json_array_append_new(a, json_pack("{s:s}", "path", m->map.tokenizer));
     return a;
 }
@@ -154,7 +170,8 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
         if (job->request.seed_drawn) json_object_set_new(o, "seed", json_null());
         for (int i = 0; i < VX_PLAN_STAGES; i++) {
             const vx_stage_plan *st = &job->plan.stage[i];
-            json_array_append_new(stages, json_pack("{s:s, s:f, s:I, s:I}", "name", st->name, "flop", st->flop, "weight_bytes", (json_int_t)st->weight_bytes, "host_bytes", (json_int_t)st->host_bytes));
+            json_array_append_new(stages, json_pack("{s:s, s:f, s:I, s:I}", "name", st->name, "flop", st->flop, "weight_bytes",
+                                                    (json_int_t)st->weight_bytes, "host_bytes", (json_int_t)st->host_bytes));
         }
         json_object_set_new(o, "stages", stages);
         json_object_set_new(o, "flop", json_real(job->plan.flop));

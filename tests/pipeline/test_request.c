@@ -1,8 +1,8 @@
 // Requests: from text to the struct, and from the struct to its normal form. Ranges are those of the command-line contract.
 #include "testing.h"
 
-#include "base/file.h"
 #include "base/alloc.h"
+#include "base/file.h"
 #include "pipeline/fields.h"
 #include "pipeline/internal.h"
 
@@ -16,32 +16,102 @@ static vx_request_builder *fresh(void)
 static void values_at_and_beyond_each_limit(void **state)
 {
     (void)state;
-    static const struct { const char *name, *value; vx_code want; } cases[] = {
-        { "frames", "1", VX_OK }, { "frames", "362", VX_OK }, { "frames", "0", VX_ERR_RANGE }, { "frames", "363", VX_ERR_RANGE }, { "frames", "-1", VX_ERR_RANGE },
-        { "frames", "99999999999999999999", VX_ERR_RANGE }, { "frames", "12x", VX_ERR_VALUE }, { "frames", "", VX_ERR_VALUE }, { "frames", " 12", VX_ERR_VALUE }, { "frames", "1e2", VX_ERR_VALUE },
-        { "steps", "1", VX_OK }, { "steps", "1000", VX_OK }, { "steps", "0", VX_ERR_RANGE }, { "steps", "1001", VX_ERR_RANGE },
-        { "num_inference_steps", "2", VX_OK }, { "num-inference-steps", "1001", VX_OK }, { "num_inference_steps", "1", VX_ERR_RANGE }, { "num_inference_steps", "1002", VX_ERR_RANGE },
-        { "seed", "0", VX_OK }, { "seed", "9223372036854775807", VX_OK }, { "seed", "9223372036854775808", VX_ERR_RANGE }, { "seed", "-1", VX_ERR_RANGE }, { "seed", "0x10", VX_ERR_VALUE },
-        { "size", "32x32", VX_OK }, { "size", "4096x1024", VX_OK }, { "size", "31x32", VX_ERR_RANGE }, { "size", "4097x1024", VX_ERR_RANGE }, { "size", "32", VX_ERR_VALUE }, { "size", "x", VX_ERR_VALUE },
-        { "size", "32x32x32", VX_ERR_VALUE }, { "size", "99999999999999999999x32", VX_ERR_RANGE },
-        { "shift", "100", VX_OK }, { "shift", "0.5", VX_OK }, { "shift", "0", VX_ERR_RANGE }, { "shift", "100.1", VX_ERR_RANGE }, { "shift", "nan", VX_ERR_RANGE }, { "shift", "inf", VX_ERR_RANGE }, { "shift", "1,5", VX_ERR_VALUE },
-        { "audio_shift", "3", VX_OK }, { "audio_shift", "-3", VX_ERR_RANGE },
-        { "fps", "1", VX_OK }, { "fps", "120", VX_OK }, { "fps", "0.9", VX_ERR_RANGE }, { "fps", "121", VX_ERR_RANGE },
-        { "crf", "0", VX_OK }, { "crf", "51", VX_OK }, { "crf", "52", VX_ERR_RANGE }, { "crf", "-1", VX_ERR_RANGE },
-        { "outputs", "1", VX_OK }, { "outputs", "100", VX_OK }, { "outputs", "0", VX_ERR_RANGE }, { "outputs", "101", VX_ERR_RANGE },
-        { "audio_bitrate", "192k", VX_OK }, { "audio_bitrate", "32000", VX_OK }, { "audio_bitrate", "31999", VX_ERR_RANGE }, { "audio_bitrate", "513k", VX_ERR_RANGE }, { "audio_bitrate", "k", VX_ERR_VALUE },
-        { "sampler", "euler", VX_OK }, { "sampler", "res_multistep", VX_OK }, { "sampler", "heun", VX_ERR_VALUE }, { "sampler", "", VX_ERR_VALUE }, { "sampler", "euler|res_multistep", VX_ERR_VALUE },
-        { "schedule", "beta", VX_OK }, { "schedule", "karras", VX_ERR_VALUE }, { "noise", "comfyui", VX_OK }, { "noise", "cuda", VX_ERR_VALUE }, { "precision", "fast", VX_ERR_VALUE },
-        { "sigmas", "1,0.5,0", VX_OK }, { "sigmas", "1,,0", VX_ERR_VALUE }, { "sigmas", "1,0.5,", VX_ERR_VALUE }, { "sigmas", "a", VX_ERR_VALUE },
-        { "no_metadata", "true", VX_OK }, { "no_metadata", "yes", VX_ERR_VALUE },
-        { "guidance_scale", "1", VX_ERR_UNAVAILABLE }, { "negative_prompt", "", VX_ERR_UNAVAILABLE }, { "lora", "x", VX_ERR_UNAVAILABLE }, { "first", "a.png", VX_ERR_UNAVAILABLE }, { "ref", "a.png", VX_ERR_UNAVAILABLE },
-        { "keyframe", "0=a.png", VX_ERR_UNAVAILABLE }, { "colour", "red", VX_ERR_USAGE }, { "", "x", VX_ERR_USAGE },
-        { "num_frames", "22", VX_OK }, { "flow_shift", "6", VX_OK }, { "n", "2", VX_OK }, { "evaluations", "12", VX_OK },
+    static const struct {
+        const char *name, *value;
+        vx_code want;
+    } cases[] = {
+        { "frames", "1", VX_OK },
+        { "frames", "362", VX_OK },
+        { "frames", "0", VX_ERR_RANGE },
+        { "frames", "363", VX_ERR_RANGE },
+        { "frames", "-1", VX_ERR_RANGE },
+        { "frames", "99999999999999999999", VX_ERR_RANGE },
+        { "frames", "12x", VX_ERR_VALUE },
+        { "frames", "", VX_ERR_VALUE },
+        { "frames", " 12", VX_ERR_VALUE },
+        { "frames", "1e2", VX_ERR_VALUE },
+        { "steps", "1", VX_OK },
+        { "steps", "1000", VX_OK },
+        { "steps", "0", VX_ERR_RANGE },
+        { "steps", "1001", VX_ERR_RANGE },
+        { "num_inference_steps", "2", VX_OK },
+        { "num-inference-steps", "1001", VX_OK },
+        { "num_inference_steps", "1", VX_ERR_RANGE },
+        { "num_inference_steps", "1002", VX_ERR_RANGE },
+        { "seed", "0", VX_OK },
+        { "seed", "9223372036854775807", VX_OK },
+        { "seed", "9223372036854775808", VX_ERR_RANGE },
+        { "seed", "-1", VX_ERR_RANGE },
+        { "seed", "0x10", VX_ERR_VALUE },
+        { "size", "32x32", VX_OK },
+        { "size", "4096x1024", VX_OK },
+        { "size", "31x32", VX_ERR_RANGE },
+        { "size", "4097x1024", VX_ERR_RANGE },
+        { "size", "32", VX_ERR_VALUE },
+        { "size", "x", VX_ERR_VALUE },
+        { "size", "32x32x32", VX_ERR_VALUE },
+        { "size", "99999999999999999999x32", VX_ERR_RANGE },
+        { "shift", "100", VX_OK },
+        { "shift", "0.5", VX_OK },
+        { "shift", "0", VX_ERR_RANGE },
+        { "shift", "100.1", VX_ERR_RANGE },
+        { "shift", "nan", VX_ERR_RANGE },
+        { "shift", "inf", VX_ERR_RANGE },
+        { "shift", "1,5", VX_ERR_VALUE },
+        { "audio_shift", "3", VX_OK },
+        { "audio_shift", "-3", VX_ERR_RANGE },
+        { "fps", "1", VX_OK },
+        { "fps", "120", VX_OK },
+        { "fps", "0.9", VX_ERR_RANGE },
+        { "fps", "121", VX_ERR_RANGE },
+        { "crf", "0", VX_OK },
+        { "crf", "51", VX_OK },
+        { "crf", "52", VX_ERR_RANGE },
+        { "crf", "-1", VX_ERR_RANGE },
+        { "outputs", "1", VX_OK },
+        { "outputs", "100", VX_OK },
+        { "outputs", "0", VX_ERR_RANGE },
+        { "outputs", "101", VX_ERR_RANGE },
+        { "audio_bitrate", "192k", VX_OK },
+        { "audio_bitrate", "32000", VX_OK },
+        { "audio_bitrate", "31999", VX_ERR_RANGE },
+        { "audio_bitrate", "513k", VX_ERR_RANGE },
+        { "audio_bitrate", "k", VX_ERR_VALUE },
+        { "sampler", "euler", VX_OK },
+        { "sampler", "res_multistep", VX_OK },
+        { "sampler", "heun", VX_ERR_VALUE },
+        { "sampler", "", VX_ERR_VALUE },
+        { "sampler", "euler|res_multistep", VX_ERR_VALUE },
+        { "schedule", "beta", VX_OK },
+        { "schedule", "karras", VX_ERR_VALUE },
+        { "noise", "comfyui", VX_OK },
+        { "noise", "cuda", VX_ERR_VALUE },
+        { "precision", "fast", VX_ERR_VALUE },
+        { "sigmas", "1,0.5,0", VX_OK },
+        { "sigmas", "1,,0", VX_ERR_VALUE },
+        { "sigmas", "1,0.5,", VX_ERR_VALUE },
+        { "sigmas", "a", VX_ERR_VALUE },
+        { "no_metadata", "true", VX_OK },
+        { "no_metadata", "yes", VX_ERR_VALUE },
+        { "guidance_scale", "1", VX_ERR_UNAVAILABLE },
+        { "negative_prompt", "", VX_ERR_UNAVAILABLE },
+        { "lora", "x", VX_ERR_UNAVAILABLE },
+        { "first", "a.png", VX_ERR_UNAVAILABLE },
+        { "ref", "a.png", VX_ERR_UNAVAILABLE },
+        { "keyframe", "0=a.png", VX_ERR_UNAVAILABLE },
+        { "colour", "red", VX_ERR_USAGE },
+        { "", "x", VX_ERR_USAGE },
+        { "num_frames", "22", VX_OK },
+        { "flow_shift", "6", VX_OK },
+        { "n", "2", VX_OK },
+        { "evaluations", "12", VX_OK },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vx_request_builder *b = fresh();
         vx_status s = vx_request_builder_set(b, cases[i].name, cases[i].value);
-        if (s.code != cases[i].want) fail_msg("%s = '%s': VX-%d %s, wanted VX-%d", cases[i].name, cases[i].value, (int)s.code, s.message, (int)cases[i].want);
+        if (s.code != cases[i].want)
+            fail_msg("%s = '%s': VX-%d %s, wanted VX-%d", cases[i].name, cases[i].value, (int)s.code, s.message,
+                     (int)cases[i].want);
         if (s.code && s.code != VX_ERR_USAGE) assert_true(s.field[0]);
         vx_request_builder_destroy(&b);
     }
@@ -51,7 +121,8 @@ static void json_means_the_same_as_flags(void **state)
 {
     (void)state;
     vx_request_builder *b = fresh();
-    const char *text = "{\"prompt\":\"a\", \"num-inference-steps\":5, \"size\":\"96x64\", \"seed\":9223372036854775807, \"shift\":6.5, \"sigmas\":[1, 0.25, 0], \"no_metadata\":true, \"audio_bitrate\":64000}";
+    const char *text = "{\"prompt\":\"a\", \"num-inference-steps\":5, \"size\":\"96x64\", \"seed\":9223372036854775807, "
+                       "\"shift\":6.5, \"sigmas\":[1, 0.25, 0], \"no_metadata\":true, \"audio_bitrate\":64000}";
     assert_ok(vx_request_builder_json(b, text, strlen(text)));
     const vx_request *r = vx_request_builder_request(b);
     assert_string_equal(r->prompt, "a");
@@ -75,15 +146,30 @@ static void json_means_the_same_as_flags(void **state)
 static void json_that_is_not_a_request_is_refused(void **state)
 {
     (void)state;
-    static const struct { const char *text; vx_code want; } cases[] = {
-        { "[]", VX_ERR_VALUE }, { "", VX_ERR_VALUE }, { "{", VX_ERR_VALUE }, { "{\"prompt\":\"a\",\"prompt\":\"b\"}", VX_ERR_VALUE }, { "{\"prompt\":null}", VX_ERR_VALUE }, { "{\"prompt\":{}}", VX_ERR_VALUE },
-        { "{\"steps\":1.5}", VX_ERR_VALUE }, { "{\"steps\":\"x\"}", VX_ERR_VALUE }, { "{\"steps\":1e3}", VX_ERR_VALUE }, { "{\"seed\":18446744073709551616}", VX_ERR_VALUE }, { "{\"nonsense\":1}", VX_ERR_USAGE },
-        { "{\"prompt\":\"a\\u0000b\"}", VX_ERR_VALUE }, { "{\"sigmas\":[1,\"a\"]}", VX_ERR_VALUE }, { "{\"sigmas\":[[1]]}", VX_ERR_VALUE },
+    static const struct {
+        const char *text;
+        vx_code want;
+    } cases[] = {
+        { "[]", VX_ERR_VALUE },
+        { "", VX_ERR_VALUE },
+        { "{", VX_ERR_VALUE },
+        { "{\"prompt\":\"a\",\"prompt\":\"b\"}", VX_ERR_VALUE },
+        { "{\"prompt\":null}", VX_ERR_VALUE },
+        { "{\"prompt\":{}}", VX_ERR_VALUE },
+        { "{\"steps\":1.5}", VX_ERR_VALUE },
+        { "{\"steps\":\"x\"}", VX_ERR_VALUE },
+        { "{\"steps\":1e3}", VX_ERR_VALUE },
+        { "{\"seed\":18446744073709551616}", VX_ERR_VALUE },
+        { "{\"nonsense\":1}", VX_ERR_USAGE },
+        { "{\"prompt\":\"a\\u0000b\"}", VX_ERR_VALUE },
+        { "{\"sigmas\":[1,\"a\"]}", VX_ERR_VALUE },
+        { "{\"sigmas\":[[1]]}", VX_ERR_VALUE },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vx_request_builder *b = fresh();
         vx_status s = vx_request_builder_json(b, cases[i].text, strlen(cases[i].text));
-        if (s.code != cases[i].want) fail_msg("%s: VX-%d %s, wanted VX-%d", cases[i].text, (int)s.code, s.message, (int)cases[i].want);
+        if (s.code != cases[i].want)
+            fail_msg("%s: VX-%d %s, wanted VX-%d", cases[i].text, (int)s.code, s.message, (int)cases[i].want);
         vx_request_builder_destroy(&b);
     }
 }
@@ -105,7 +191,11 @@ static void combinations_are_judged(void **state)
 {
     (void)state;
     static const float falling[] = { 1, 0.5f, 0 }, rising[] = { 0.5f, 1, 0 }, open_end[] = { 1, 0.5f }, above[] = { 1.5f, 0 };
-    const struct { const char *says; vx_request r; vx_code want; } cases[] = {
+    const struct {
+        const char *says;
+        vx_request r;
+        vx_code want;
+    } cases[] = {
         { "a prompt is enough", { .prompt = "a" }, VX_OK },
         { "no prompt", { .width = 96, .height = 64 }, VX_ERR_REQUIRED },
         { "an empty prompt", { .prompt = "" }, VX_ERR_PROMPT },
@@ -158,7 +248,8 @@ static void defaults_are_the_contracts(void **state)
     assert_int_equal(r.frames, 124);
     assert_int_equal(r.evaluations, 49);
     assert_int_equal(r.sigmas.count, 50);
-    assert_true(r.shift == 12 && r.audio_shift == 3 && r.official && r.act == VX_BF16 && r.noise == VX_NOISE_SGLANG && r.seed_drawn);
+    assert_true(r.shift == 12 && r.audio_shift == 3 && r.official && r.act == VX_BF16 && r.noise == VX_NOISE_SGLANG &&
+                r.seed_drawn);
     assert_int_equal(resolve((vx_request){ .prompt = "a", .seconds = 5 }, &r), VX_OK);
     assert_int_equal(r.frames, 124); // 120 aligned up
     // res_multistep on the official list, and euler on the simple one, are ComfyUI's formulas.
@@ -198,7 +289,7 @@ static void the_error_page_lists_every_code(void **state)
     char *page = NULL;
     size_t size;
     assert_ok(vx_file_read(&page, &size, VX_TEST_DATA "/../../docs/errors.md", 1 << 20, VX_ERR_INTERNAL));
-#define LISTED(name, number, text)                                                     \
+#define LISTED(name, number, text) \
     if (!strstr(page, "| VX-" #number " |") || !strstr(page, text)) fail_msg("docs/errors.md lacks VX-%d (%s)", number, text);
     VX_CODES(LISTED)
 #undef LISTED
@@ -208,9 +299,14 @@ static void the_error_page_lists_every_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_at_and_beyond_each_limit), cmocka_unit_test(json_means_the_same_as_flags), cmocka_unit_test(json_that_is_not_a_request_is_refused),
-        cmocka_unit_test(combinations_are_judged), cmocka_unit_test(defaults_are_the_contracts), cmocka_unit_test(every_request_draws_its_own_seed),
-        cmocka_unit_test(a_request_without_its_size_is_refused), cmocka_unit_test(the_error_page_lists_every_code),
+        cmocka_unit_test(values_at_and_beyond_each_limit),
+        cmocka_unit_test(json_means_the_same_as_flags),
+        cmocka_unit_test(json_that_is_not_a_request_is_refused),
+        cmocka_unit_test(combinations_are_judged),
+        cmocka_unit_test(defaults_are_the_contracts),
+        cmocka_unit_test(every_request_draws_its_own_seed),
+        cmocka_unit_test(a_request_without_its_size_is_refused),
+        cmocka_unit_test(the_error_page_lists_every_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
