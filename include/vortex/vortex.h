@@ -36,7 +36,7 @@ VX_API const char *vx_code_text(vx_code code); // one line, as in docs/errors.md
 // Removes the temporary files of outputs that are under way. Async-signal-safe: for a handler that ends the process.
 VX_API void vx_abandon_outputs(void);
 
-// ---- context ---------------------------------------------------------------------------------------------------------
+// ---- context ----
 typedef struct vx_context vx_context;
 typedef struct vx_context_params {
     size_t struct_size;
@@ -49,7 +49,7 @@ typedef struct vx_context_params {
 VX_API vx_status vx_context_create(vx_context **out, const vx_context_params *params);
 VX_API void vx_context_destroy(vx_context **context);
 
-// ---- model -----------------------------------------------------------------------------------------------------------
+// ---- model ----
 typedef struct vx_model vx_model;
 typedef struct vx_model_params {
     size_t struct_size;
@@ -65,7 +65,7 @@ VX_API void vx_model_close(vx_model **model);
 VX_API vx_status vx_model_tokenize(vx_model *model, const char *text, size_t size, int32_t **ids, int64_t *count);
 VX_API void vx_ids_free(int32_t *ids);
 
-// ---- request ---------------------------------------------------------------------------------------------------------
+// ---- request ----
 // A keyframe or a reference. Refused in this version with VX_ERR_UNAVAILABLE.
 typedef struct vx_condition {
     size_t struct_size;
@@ -166,7 +166,7 @@ VX_API const vx_request *vx_request_builder_request(const vx_request_builder *bu
 VX_API const vx_media_params *vx_request_builder_media(const vx_request_builder *builder);
 VX_API const vx_delivery *vx_request_builder_delivery(const vx_request_builder *builder);
 
-// ---- plan ------------------------------------------------------------------------------------------------------------
+// ---- plan ----
 // Everything that a job would decide, from headers alone: nothing is computed, no tensor data is read.
 typedef struct vx_stage_plan {
     const char *name; // "text", "denoise", "decode_audio", "decode_video"
@@ -192,7 +192,7 @@ VX_API vx_status vx_plan_request(vx_model *model, const vx_request *request, vx_
 // The same as JSON with everything resolved (seed null when it would be drawn), the files that would be read, and warnings.
 VX_API vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json);
 
-// ---- job -------------------------------------------------------------------------------------------------------------
+// ---- job ----
 typedef struct vx_job vx_job;
 typedef struct vx_progress {
     const char *stage; // "text", "denoise", "decode_audio", "decode_video", "mux"
@@ -241,7 +241,7 @@ VX_API const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3]);
 // The result object of the command line's --json (docs: man vortex), as far as the job has come.
 VX_API vx_status vx_job_result(const vx_job *job, char **json);
 
-// ---- looking at files and the machine -----------------------------------------------------------------------------------
+// ---- looking at files and the machine ----
 // What a checkpoint folder or file, a latents file or an MP4 of ours holds, as JSON; problems are in "problems", not errors,
 // unless the path itself cannot be read.
 VX_API vx_status vx_inspect(vx_context *context, const char *path, char **json);

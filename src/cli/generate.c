@@ -219,7 +219,7 @@ vx_status command_generate(options *o)
     return first;
 }
 
-// ---- plan --------------------------------------------------------------------------------------------------------------------
+// ---- plan ----
 vx_status command_plan(options *o)
 {
     if (o->arguments) return usage_error(VX_ERR_USAGE, "", "'%.60s': plan takes options only", o->argument[0]);

@@ -62,7 +62,7 @@ int vx_canvas_size(double ratio_width, double ratio_height, int64_t short_edge, 
     return 1;
 }
 
-// -- positions ------------------------------------------------------------------------------------------------------------
+// ---- positions ----
 
 typedef struct grid {
     double left, step;
@@ -123,7 +123,7 @@ static double sequential_spans(int64_t n)
     return s;
 }
 
-// -- rows -----------------------------------------------------------------------------------------------------------------
+// ---- rows ----
 
 static void put_row(vx_layout *l, int64_t *row, int modality, int clock, double t, double h, double w)
 {
@@ -212,7 +212,7 @@ static vx_status fill(vx_layout *l, const vx_layout_params *p)
     return vx_ok();
 }
 
-// -- checks and counts ------------------------------------------------------------------------------------------------------
+// ---- checks and counts ----
 
 // Each extent of a condition; far above anything real, so that the products below cannot overflow.
 enum { MAX_EXTENT = 1 << 16, MAX_ROWS = 1 << 24 };

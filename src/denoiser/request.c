@@ -47,7 +47,7 @@ static int64_t flag_count(const vx_denoiser *d)
     return d->config.layers + 2;
 }
 
-// -- what the evaluations share ----------------------------------------------------------------------------------------------
+// ---- what the evaluations share ----
 
 // The stretches of rows that follow one clock, from the conditions on; counts them where out is NULL.
 static int64_t find_runs(vx_denoiser_request *r, run *out)

@@ -15,7 +15,7 @@
 
 typedef struct vx_device vx_device;
 
-// -- the computing back end -------------------------------------------------------------------------------------------
+// ---- the computing back end ----
 typedef struct vx_cpu_params {
     int threads;     // 0 = one per processor that this process may use
     const char *isa; // NULL = best found; "generic", "avx2", "avx512", "avx512bf16" mask off what is newer
@@ -23,7 +23,7 @@ typedef struct vx_cpu_params {
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params); // NULL = defaults
 const char *vx_device_isa(const vx_device *dev);                              // what the CPU back end chose
 
-// -- plan: runs network code on shapes alone -----------------------------------------------------------------------------
+// ---- plan: runs network code on shapes alone ----
 // Accepts tensors without data, computes nothing, counts. `like` (borrowed) says whose scratch needs are counted.
 typedef struct vx_plan_counts {
     int64_t calls;
@@ -41,7 +41,7 @@ vx_plan_counts vx_device_plan_kind(const vx_device *dev, int kind, const char **
 void vx_device_plan_fail(vx_device *dev, int64_t call, vx_code code); // the call-th operator from now (1 = next) fails
 bool vx_device_is_plan(const vx_device *dev);
 
-// -- trace: wraps another back end --------------------------------------------------------------------------------------
+// ---- trace: wraps another back end ----
 typedef struct vx_trace_event {
     const char *op;
     double seconds, flop, bytes;
@@ -59,11 +59,11 @@ void vx_device_destroy(vx_device **dev);
 const char *vx_device_name(const vx_device *dev); // "cpu", "plan", ...
 int vx_device_threads(const vx_device *dev);
 
-// -- cancellation: every operator looks before it starts -------------------------------------------------------------------
+// ---- cancellation: every operator looks before it starts ----
 // *flag != 0 makes the next operator return VX_ERR_CANCELLED. NULL takes it away. Borrowed.
 void vx_device_watch(vx_device *dev, const volatile int *flag);
 
-// -- memory --------------------------------------------------------------------------------------------------------------
+// ---- memory ----
 // Device memory is asked for before work starts; operators take scratch from what vx_device_reserve set aside and grow it
 // only when a plan was too small (which the tests count as a fault).
 vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes);

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 
-// ---- linear ------------------------------------------------------------------------------------------------------------
+// ---- linear ----
 // A linear's weight: row segments, each from its own place in a file, that together write `n` output columns.
 enum { VX_MAX_SEGMENTS = 4 };
 typedef struct vx_weight_segment {
@@ -33,7 +33,7 @@ typedef struct vx_weight {
 // A bf16 weight beside f32 x is widened. The bias is widened and added in f32 after the sum.
 vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight *w);
 
-// ---- norms -------------------------------------------------------------------------------------------------------------
+// ---- norms ----
 typedef enum vx_norm_rounding {
     VX_NORM_ROUND_ONCE,  // rn(f32(x*inv) * w): the denoiser and the video VAE
     VX_NORM_ROUND_TWICE, // rn(w * rn(x*inv)): the text encoder
@@ -51,7 +51,7 @@ vx_status vx_rms_norm_modulate(vx_device *dev, vx_tensor out, vx_tensor x, vx_te
 //   out, x [rows, n] act     w, b [n] f32|bf16|f16 or rank 0     one rounding at the end
 vx_status vx_layer_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor b, float eps);
 
-// ---- element-wise --------------------------------------------------------------------------------------------------------
+// ---- element-wise ----
 // x = rn(x + y), in place.   x, y [rows, n] act
 vx_status vx_add(vx_device *dev, vx_tensor x, vx_tensor y);
 // x = rn(x + rn(gate[row] * y)), in place.   gate [table, n] act (any row stride)   row [rows] i32, or rank 0: row 0 for all
@@ -78,7 +78,7 @@ vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids
 // flag[index] |= 1 if any element of x (f32|bf16, any strides, rank <= 5) is NaN or infinite.   flag [n] i32
 vx_status vx_mark_not_finite(vx_device *dev, vx_tensor flag, int64_t index, vx_tensor x);
 
-// ---- attention -----------------------------------------------------------------------------------------------------------
+// ---- attention ----
 typedef struct vx_qk_norm_rope_params {
     vx_tensor q_weight, k_weight; // [head_dim] f32|bf16|f16; rank 0: ones
     bool skip_norm;               // rotate only
@@ -104,7 +104,7 @@ typedef struct vx_attention_params {
 // unrounded e. The result does not depend on the number of threads.
 vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, vx_tensor v, const vx_attention_params *params);
 
-// ---- convolution and audio, f32 ----------------------------------------------------------------------------------------------
+// ---- convolution and audio, f32 ----
 typedef struct vx_conv1d_params {
     int64_t stride, padding, dilation; // 0 = 1, 0, 1
     vx_tensor bias;                    // [out channels] f32 or rank 0
@@ -121,10 +121,9 @@ vx_status vx_conv_transpose1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_ten
 vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha, vx_tensor beta, vx_tensor up,
                               vx_tensor down);
 
-// ---- pictures, f32
-// -------------------------------------------------------------------------------------------------------------- Along `axis` of
-// extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division. Any strides, rank
-// <= 5; out may be a or b.
+// ---- pictures, f32 ----
+// Along `axis` of extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division.
+// Any strides, rank <= 5; out may be a or b.
 vx_status vx_fade(vx_device *dev, vx_tensor out, vx_tensor a, vx_tensor b, int axis);
 // Clamp to [lo, hi]; NaN stays NaN. Any strides, in place allowed.
 vx_status vx_clamp(vx_device *dev, vx_tensor out, vx_tensor x, float lo, float hi);

@@ -138,7 +138,7 @@ static vx_status decode(vx_job *job, const sink *to)
     return files.code ? files : s;
 }
 
-// ---- callbacks -----------------------------------------------------------------------------------------------------------
+// ---- callbacks ----
 static vx_status sound_to_callback(void *self, const float *samples, int64_t count)
 {
     vx_job *job = self;
@@ -162,7 +162,7 @@ vx_status vx_job_decode(vx_job *job)
                                 .self = job });
 }
 
-// ---- MP4 -------------------------------------------------------------------------------------------------------------------
+// ---- MP4 ----
 typedef struct movie_sink {
     vx_movie *movie;
     int64_t samples; // per channel in the file
@@ -301,7 +301,7 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
     return s;
 }
 
-// ---- tensors ---------------------------------------------------------------------------------------------------------------
+// ---- tensors ----
 static vx_status sound_to_tensor(void *self, const float *samples, int64_t count)
 {
     return vx_safetensors_stream_put(self, samples, (size_t)count * VX_SOUND_CHANNELS * sizeof *samples);

@@ -82,7 +82,7 @@ const char *vx_sampler_name(vx_sampler s);
 const char *vx_schedule_name(vx_schedule s);
 const char *vx_noise_name(vx_noise n);
 
-// ---- the model's parts, opened and bound when first needed; headers only ------------------------------------------------
+// ---- the model's parts, opened and bound when first needed; headers only ----
 vx_status vx_model_text(vx_model *model); // tokenizer and language model
 vx_status vx_model_denoiser(vx_model *model);
 vx_status vx_model_vaes(vx_model *model, bool video, bool audio);
@@ -90,7 +90,7 @@ vx_status vx_model_tokenizer(vx_model *model);
 // VX_ERR_FILE_CHANGED if a file of the model was hurt while mapped.
 vx_status vx_model_check(const vx_model *model);
 
-// ---- jobs ------------------------------------------------------------------------------------------------------------------
+// ---- jobs ----
 // What --dump-tensors writes: recorded as it passes, on the host.
 typedef struct vx_record {
     int evaluations;
@@ -154,7 +154,7 @@ typedef struct vx_denoise_io {
 } vx_denoise_io;
 vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const vx_denoise_io *io, int evaluations);
 
-// ---- files and reports -----------------------------------------------------------------------------------------------------
+// ---- files and reports ----
 vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
 vx_record *vx_record_create(const vx_job *job);

@@ -169,7 +169,7 @@ const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3])
     return job->have_audio ? job->audio : NULL;
 }
 
-// ---- text ------------------------------------------------------------------------------------------------------------------
+// ---- text ----
 static void language_layer(void *user, int layer)
 {
     vx_job_progress(user, "text", 0, layer + 1, VX_LANGUAGE_LAYERS);
@@ -210,7 +210,7 @@ static vx_status encode_text(vx_job *job)
     return s;
 }
 
-// ---- denoise -----------------------------------------------------------------------------------------------------------------
+// ---- denoise ----
 typedef struct loop {
     vx_job *job;
     vx_device *dev;

@@ -126,7 +126,7 @@ vx_status vx_job_result(const vx_job *job, char **json)
     return vx_json_text(vx_result_object(job), json);
 }
 
-// ---- plan --------------------------------------------------------------------------------------------------------------------
+// ---- plan ----
 // The public plan functions make a job and throw it away: what they say is what the job would do.
 static vx_status planned(vx_model *model, const vx_request *request, vx_job *job)
 {

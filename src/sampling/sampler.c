@@ -12,7 +12,7 @@ typedef struct stream {
     vx_tensor state, seen, velocity, before;
 } stream;
 
-// -- the official step -------------------------------------------------------------------------------------------------------
+// ---- the official step ----
 
 // In exactly the reference's f32 operations (specification 6.1): it recovers sigma from the timestep, and that rounding is
 // part of the result.
@@ -37,7 +37,7 @@ static vx_status run_official(vx_device *dev, const vx_sampler_params *p, stream
     return vx_ok();
 }
 
-// -- ComfyUI's samplers --------------------------------------------------------------------------------------------------------
+// ---- ComfyUI's samplers ----
 
 typedef struct coefficients {
     float state, denoised, before; // x = state*x + denoised*D + before*D_previous
@@ -100,7 +100,7 @@ static vx_status run_comfyui(vx_device *dev, const vx_sampler_params *p, stream 
     return vx_blend(dev, audio->state, &(vx_term){ 1 / scale, audio->state }, 1);
 }
 
-// -- public ----------------------------------------------------------------------------------------------------------------
+// ---- public ----
 
 static vx_status check(const vx_sampler_params *p, vx_tensor video, vx_tensor audio)
 {

@@ -61,7 +61,7 @@ static vx_status official(vx_sigmas *out, int points, float shift, float audio_s
     return vx_ok();
 }
 
-// -- ComfyUI --------------------------------------------------------------------------------------------------------------
+// ---- ComfyUI ----
 
 static int simple(float *out, int evaluations, float shift)
 {

@@ -89,7 +89,7 @@ static vx_status reserve(vx_bpe_work *w, size_t n)
     return vx_ok();
 }
 
-// -- a binary heap, smallest first: rank in the upper half, so that equal ranks come from left to right -----------------
+// ---- a binary heap, smallest first: rank in the upper half, so that equal ranks come from left to right ----
 static void sift_down(uint64_t *heap, size_t n, size_t i)
 {
     uint64_t x = heap[i];

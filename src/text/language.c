@@ -27,7 +27,7 @@ struct vx_language {
     layer layer[VX_LANGUAGE_LAYERS];
 };
 
-// -- binding ----------------------------------------------------------------------------------------------------------------
+// ---- binding ----
 static const char PREFIX[] = "model.language_model.";
 
 static vx_status bind_vector(vx_component *c, int i, const char *name, int64_t n, vx_tensor *out)
@@ -116,7 +116,7 @@ const vx_language_config *vx_language_config_of(const vx_language *language)
     return &language->config;
 }
 
-// -- the forward pass -------------------------------------------------------------------------------------------------------
+// ---- the forward pass ----
 typedef struct pass {
     const vx_language *l;
     vx_device *dev;

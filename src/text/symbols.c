@@ -81,7 +81,7 @@ vx_symbol *vx_symbols_add(vx_symbols *s, const char *a, size_t a_size, const cha
     return &s->symbol[s->count++];
 }
 
-// -- the JSON of vocab.json -----------------------------------------------------------------------------------------------
+// ---- the JSON of vocab.json ----
 typedef struct reader {
     const char *text, *what;
     size_t at, size;

@@ -28,7 +28,7 @@ typedef struct encoder {
     size_t capacity;
 } encoder;
 
-// -- loading ----------------------------------------------------------------------------------------------------------------
+// ---- loading ----
 static vx_status load(vx_tokenizer *t, const vx_vocabulary_text *text, const char *config, size_t config_size)
 {
     char *name = vx_path_join(text->what, "tokenizer_config.json");
@@ -139,7 +139,7 @@ int64_t vx_tokenizer_vocabulary(const vx_tokenizer *t)
     return t->ids;
 }
 
-// -- encoding ---------------------------------------------------------------------------------------------------------------
+// ---- encoding ----
 static vx_status spell(encoder *e, size_t begin, size_t end, size_t *size)
 {
     size_t need = (end - begin) * 4;

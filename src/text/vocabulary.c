@@ -118,7 +118,7 @@ static vx_status read_merges(vx_bpe *bpe, vx_symbols *s, const vx_vocabulary_tex
     return vx_ok();
 }
 
-// -- numbering --------------------------------------------------------------------------------------------------------------
+// ---- numbering ----
 // The ids given so far, so that one given twice is refused. Grows with the ids: most files are small, an id may be large.
 typedef struct id_set {
     uint8_t *taken;

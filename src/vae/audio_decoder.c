@@ -5,7 +5,7 @@
 #include "vae/audio_internal.h"
 #include "vae/statistics.h"
 
-enum { MAX_CHANNELS = 1 << 16, MAX_KERNEL = 255, MAX_DILATION = 1024 };
+enum { MAX_CHANNELS = 1 << 16, MAX_BLOCKS = VX_AUDIO_STAGES * VX_AUDIO_BLOCKS, MAX_KERNEL = 255, MAX_DILATION = 1024 };
 
 static vx_status layer_count(const vx_component *c, const char *prefix, const char *suffix, int64_t most, int64_t *count)
 {
@@ -34,6 +34,7 @@ static vx_status read_widths(vx_audio_decoder *d, const vx_component *c)
     vx_audio_decoder_config *g = &d->config;
     int rank;
     int64_t in[VX_MAX_RANK], pre[VX_MAX_RANK];
+    const int64_t released_rate = 32000;
     vx_audio_weight_shape(c, "dec_in_proj", &rank, in);
     if (rank != 3) return vx_fail(VX_ERR_TENSOR_MISSING, "%s: 'dec_in_proj.weight' of 3 axes is missing", vx_component_path(c));
     vx_audio_weight_shape(c, "decoder.conv_pre", &rank, pre);
@@ -41,7 +42,7 @@ static vx_status read_widths(vx_audio_decoder *d, const vx_component *c)
     VX_TRY(vx_config_int(c, "latent_channels", "vae_latent_channels", &in[1], &g->latent_channels));
     VX_TRY(vx_config_int(c, "latent_dim", NULL, &in[0], &g->latent_dim));
     VX_TRY(vx_config_int(c, "decoder_dim", NULL, &pre[0], &g->decoder_dim));
-    VX_TRY(vx_config_int(c, "sample_rate", "sampling_rate", &(int64_t){ 32000 }, &g->sample_rate));
+    VX_TRY(vx_config_int(c, "sample_rate", "sampling_rate", &released_rate, &g->sample_rate));
     VX_TRY(layer_count(c, "decoder.ups.", ".0.bias", VX_AUDIO_STAGES, &g->stages));
     if (g->latent_channels > VX_MAX_LATENT_CHANNELS || g->latent_dim > MAX_CHANNELS || g->decoder_dim > MAX_CHANNELS)
         return vx_fail(VX_ERR_CONFIG, "%s: %lld latent channels, widths %lld and %lld: too large", vx_component_path(c),
@@ -127,7 +128,7 @@ static vx_status read_dilations(const vx_component *c, int r, vx_audio_block *bl
 static vx_status read_blocks(vx_audio_decoder *d, const vx_component *c)
 {
     int64_t total, pairs;
-    VX_TRY(layer_count(c, "decoder.resblocks.", ".convs1.0.bias", VX_AUDIO_STAGES * VX_AUDIO_BLOCKS, &total));
+    VX_TRY(layer_count(c, "decoder.resblocks.", ".convs1.0.bias", MAX_BLOCKS, &total));
     if (total % d->config.stages)
         return vx_fail(VX_ERR_TENSOR_MISSING, "%s: %d residual blocks cannot be dealt to %d stages", vx_component_path(c),
                        (int)total, (int)d->config.stages);

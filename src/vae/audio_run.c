@@ -21,8 +21,8 @@ enum { ACTIVATION_REACH = 5 };
 
 static int64_t block_reach(const vx_audio_block *b)
 {
-    int64_t reach = 0;
-    for (int64_t l = 0; l < b->pairs; l++) reach += 2 * ACTIVATION_REACH + (b->kernel - 1) / 2 * (b->dilation[l] + 1);
+    int64_t reach = 2 * b->pairs * ACTIVATION_REACH;
+    for (int64_t l = 0; l < b->pairs; l++) reach += (b->kernel - 1) / 2 * (b->dilation[l] + 1);
     return reach;
 }
 
@@ -80,7 +80,7 @@ static vx_status run_stage(const run *r, const vx_audio_stage *s, vx_tensor x, v
     vx_tensor h = shaped(r->h, s->channels, x.shape[1] * s->rate);
     const vx_conv1d_params up = { .stride = s->rate, .padding = (s->kernel - s->rate) / 2, .bias = s->up.bias };
     VX_TRY(vx_conv_transpose1d(r->dev, h, x, s->up.weight, &up));
-    vx_term term[VX_AUDIO_BLOCKS];
+    vx_term term[VX_AUDIO_BLOCKS] = { 0 };
     for (int k = 0; k < blocks; k++) {
         term[k] = (vx_term){ 1.0f / (float)blocks, shaped(r->block[k], h.shape[0], h.shape[1]) };
         VX_TRY(run_block(r, &s->block[k], term[k].x, h));

@@ -212,8 +212,9 @@ void vx_audio_fold(float *out, const float *v, const float *g, int64_t rows, int
 static vx_status make(binding *b, vx_device *dev)
 {
     float *host = vx_alloc(b->largest), *gain = vx_alloc(b->largest);
-    vx_status s = host && gain ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to fold the audio decoder's weights");
-    for (int64_t i = 0; i < b->count && s.code == VX_OK; i++) {
+    bool enough = host && gain;
+    vx_status s = enough ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to fold the audio decoder's weights");
+    for (int64_t i = 0; enough && i < b->count && s.code == VX_OK; i++) {
         const job *j = &b->jobs[i];
         *j->to = vx_arena_take(b->d->weights, VX_F32, j->from.rank, j->from.shape);
         widen(host, j->from);

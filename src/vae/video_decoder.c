@@ -8,7 +8,7 @@
 #include "vae/statistics.h"
 #include "vae/video_internal.h"
 
-enum { RELEASED_HEAD_DIM = 64, MAX_DIM = 1 << 16, MAX_LAYERS = 1024 };
+enum { RELEASED_HEAD_DIM = 64, MAX_DIM = 1 << 16, MAX_AXIS = 4 * MAX_DIM, MAX_LAYERS = 1024 };
 
 // The official files fix these in code; a file that says otherwise describes another network.
 static vx_status check_fixed(const vx_component *c)
@@ -33,8 +33,8 @@ static vx_status check_fixed(const vx_component *c)
     // Tiling is part of the picture (specification 0.2): 0 is out of the range of a count and refused there.
     static const char *const tiling[] = { "vae_encoder_tiling", "vae_decoder_tiling" };
     for (size_t i = 0; i < 2; i++) {
-        int64_t on;
-        VX_TRY_IN(vx_config_int(c, tiling[i], NULL, &(int64_t){ 1 }, &on), "tiling cannot be switched off");
+        int64_t on, released = 1;
+        VX_TRY_IN(vx_config_int(c, tiling[i], NULL, &released, &on), "tiling cannot be switched off");
     }
     const json_t *config = vx_component_config(c);
     if (json_is_true(json_object_get(config, "causal_decoder")))
@@ -54,7 +54,7 @@ static vx_status shape_of(const vx_component *c, const char *name, int rank, int
     if (found != rank)
         return vx_fail(VX_ERR_TENSOR_SHAPE, "%s: '%s' has %d axes, expected %d", vx_component_path(c), name, found, rank);
     for (int i = 0; i < rank; i++)
-        if (shape[i] < 1 || shape[i] > 4 * MAX_DIM)
+        if (shape[i] < 1 || shape[i] > MAX_AXIS)
             return vx_fail(VX_ERR_TENSOR_SHAPE, "%s: axis %d of '%s' is %lld", vx_component_path(c), i, name,
                            (long long)shape[i]);
     return vx_ok();
@@ -65,14 +65,14 @@ static vx_status read_sizes(vx_video_decoder *d, vx_component *c)
 {
     vx_video_decoder_config *g = &d->config;
     int64_t embed[VX_MAX_RANK], tokens[VX_MAX_RANK], ff[VX_MAX_RANK], layers;
+    const int64_t head_dim = RELEASED_HEAD_DIM;
     VX_TRY(shape_of(c, "decoder.x_embedder.weight", 2, embed));
     VX_TRY(shape_of(c, "decoder.register_tokens", 3, tokens));
     VX_TRY(shape_of(c, "decoder.transformer_blocks.0.ff.w1.weight", 2, ff));
     VX_TRY(vx_component_layers(c, "decoder.transformer_blocks.", ".scale1", &layers));
     VX_TRY(vx_config_int(c, "latent_channels", "z_channels", &embed[1], &g->latent_channels));
     VX_TRY(vx_config_int(c, "vit_decoder_kwargs.num_layers", "decoder_num_layers", &layers, &g->layers));
-    VX_TRY(vx_config_int(c, "vit_decoder_kwargs.dim_head", "decoder_attention_head_dim", &(int64_t){ RELEASED_HEAD_DIM },
-                         &g->head_dim));
+    VX_TRY(vx_config_int(c, "vit_decoder_kwargs.dim_head", "decoder_attention_head_dim", &head_dim, &g->head_dim));
     int64_t heads = vx_max_i64(1, embed[0] / g->head_dim);
     VX_TRY(vx_config_int(c, "vit_decoder_kwargs.heads", "decoder_num_attention_heads", &heads, &g->heads));
     if (g->latent_channels > VX_MAX_LATENT_CHANNELS || g->layers > MAX_LAYERS || g->head_dim > 256 ||
@@ -91,16 +91,18 @@ static vx_status read_sizes(vx_video_decoder *d, vx_component *c)
 static vx_status read_geometry(vx_video_decoder *d, const vx_component *c)
 {
     vx_video_decoder_config *g = &d->config;
-    VX_TRY(vx_config_int(c, "vae_tile_size", NULL, &(int64_t){ 256 }, &g->tile_size));
-    VX_TRY(vx_config_int(c, "vae_tile_overlap_min", NULL, &(int64_t){ 64 }, &g->tile_overlap));
+    const int64_t size = 256, overlap = 64; // the released values, here and below
+    const double rotated_part = 0.75, theta = 100.0, norm_eps = 1e-5;
+    VX_TRY(vx_config_int(c, "vae_tile_size", NULL, &size, &g->tile_size));
+    VX_TRY(vx_config_int(c, "vae_tile_overlap_min", NULL, &overlap, &g->tile_overlap));
     if (g->tile_size % VX_PATCH || g->tile_overlap % VX_PATCH || g->tile_overlap >= g->tile_size || g->tile_size > MAX_DIM)
         return vx_fail(VX_ERR_CONFIG,
                        "%s: tiles of %lld pixels with an overlap of %lld: both must be multiples of %d, the overlap smaller",
                        vx_component_path(c), (long long)g->tile_size, (long long)g->tile_overlap, VX_PATCH);
     double ratio, eps;
-    VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_dim_ratio", "decoder_rope_dim_ratio", &(double){ 0.75 }, &ratio));
-    VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_theta", "decoder_rope_theta", &(double){ 100.0 }, &d->rope_theta));
-    VX_TRY(vx_config_float(c, "decoder_norm_eps", NULL, &(double){ 1e-5 }, &eps));
+    VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_dim_ratio", "decoder_rope_dim_ratio", &rotated_part, &ratio));
+    VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_theta", "decoder_rope_theta", &theta, &d->rope_theta));
+    VX_TRY(vx_config_float(c, "decoder_norm_eps", NULL, &norm_eps, &eps));
     int64_t rotated = ratio > 0.0 && ratio <= 1.0 ? (int64_t)((double)g->head_dim * ratio) : 0;
     if (rotated < 6 || rotated % 6 || !(d->rope_theta > 0.0) || !(eps >= 0.0))
         return vx_fail(VX_ERR_CONFIG,

@@ -18,7 +18,7 @@ bool vx_component_has(const vx_component *c, const char *name)
     return vx_component_entry_of(c, name) != NULL;
 }
 
-// ---- layers ----------------------------------------------------------------------------------------------------------------
+// ---- layers ----
 
 // The index in prefix<i>suffix, or -1.
 static int64_t layer_index(const char *name, const char *prefix, const char *suffix)
@@ -50,7 +50,7 @@ vx_status vx_component_layers(const vx_component *c, const char *prefix, const c
     }
 }
 
-// ---- one tensor ---------------------------------------------------------------------------------------------------------------
+// ---- one tensor ----
 
 // "file: tensor 'name'", with the file's own spelling where it differs.
 static const char *entry_text(char out[320], const vx_component_entry *e)
@@ -124,8 +124,7 @@ void vx_component_shape(const vx_component *c, const char *name, int *rank, int6
     for (int i = 0; i < *rank; i++) shape[i] = e->entry->shape[i];
 }
 
-// ---- linears
-// -----------------------------------------------------------------------------------------------------------------------
+// ---- linears ----
 
 static vx_status too_long(const vx_component *c, const char *name)
 {
@@ -188,8 +187,7 @@ vx_status vx_component_swiglu(vx_component *c, const char *name, int64_t n, int6
     return vx_component_linear(c, name, 2 * n, k, bias, out);
 }
 
-// ---- the account
-// ---------------------------------------------------------------------------------------------------------------------
+// ---- the account ----
 
 void vx_component_ignore(vx_component *c, const char *prefix)
 {

@@ -16,7 +16,7 @@
 // Text states are taken after layer 50; files hold 64 (text encoder specification 3.2).
 enum { TEXT_LAYERS = 50 };
 
-// ---- the table of names -------------------------------------------------------------------------------------------------
+// ---- the table of names ----
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -89,7 +89,7 @@ vx_component_entry *vx_component_entry_of(const vx_component *c, const char *nam
     return at < c->count && strcmp(c->entries[at].name, name) == 0 ? &c->entries[at] : NULL;
 }
 
-// ---- order of q, k and v ----------------------------------------------------------------------------------------------------
+// ---- order of q, k and v ----
 
 static const char *metadata_of(const vx_component *c, const char *key)
 {
@@ -141,8 +141,7 @@ static vx_status decide_qkv(vx_component *c)
         vx_short_path(c->path));
 }
 
-// ---- what no network needs
-// -----------------------------------------------------------------------------------------------------
+// ---- what no network needs ----
 
 static void ignore_late_layers(vx_component *c)
 {
@@ -163,8 +162,7 @@ static void ignore_unneeded(vx_component *c)
     if (c->kind == VX_TEXT_ENCODER) ignore_late_layers(c);
 }
 
-// ---- public
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- public ----
 
 static vx_status open_files(vx_component *c, const char *weights, bool indexed)
 {

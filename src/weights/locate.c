@@ -23,7 +23,7 @@
 
 enum { MOST_CONFIG = 4 << 20 };
 
-// ---- configuration ---------------------------------------------------------------------------------------------------------
+// ---- configuration ----
 
 // Present even if it is a link that leads nowhere: that is a fault to report, not an absent file.
 static bool is_there(const char *path)
@@ -65,8 +65,7 @@ static vx_status merge(json_t *config, json_t *more)
     return vx_ok();
 }
 
-// ---- weights in a folder
-// ----------------------------------------------------------------------------------------------------------
+// ---- weights in a folder ----
 
 typedef struct listing {
     char *index, *file; // the first of each, in no order
@@ -163,8 +162,7 @@ static vx_status find_weights(vx_source *out, const char *folder)
     return s;
 }
 
-// ---- the kinds
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- the kinds ----
 
 // The official video VAE keeps weights and the network's own configuration one folder deeper.
 static vx_status find_video(vx_source *out, const char *folder)

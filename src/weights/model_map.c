@@ -24,7 +24,7 @@ enum { MOST_INDEX = 1 << 20, SCHEMA = 1 };
 
 static const double default_shift = 12, default_audio_shift = 3, most_shift = 100;
 
-// ---- small things --------------------------------------------------------------------------------------------------------
+// ---- small things ----
 
 static const char *variant_name(vx_variant v)
 {
@@ -80,7 +80,7 @@ vx_status vx_shift_member(const json_t *object, const char *key, double *shift, 
     return vx_ok();
 }
 
-// ---- a folder's own word ----------------------------------------------------------------------------------------------------
+// ---- a folder's own word ----
 
 // What model_index.json says, if it is MiniMax's.
 static vx_status read_model_index(vx_model_map *map, const char *folder, bool *official)
@@ -134,8 +134,7 @@ static vx_status read_class(const char *folder, bool *known, vx_layout_kind *lay
     return vx_ok();
 }
 
-// ---- components
-// ----------------------------------------------------------------------------------------------------------------
+// ---- components ----
 
 static const char *const folders[VX_COMPONENT_KINDS][2] = {
     [VX_TRANSFORMER] = { "transformer", NULL },
@@ -224,8 +223,7 @@ static vx_status take_diffusers(vx_model_map *map, const char *folder, vx_varian
     return take_shared(map, folder);
 }
 
-// ---- the tree
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- the tree ----
 
 typedef struct tree {
     bool fl2va, ref2va; // partitions below
@@ -301,8 +299,7 @@ static vx_status take_folder_model(vx_model_map *map, const char *folder, vx_var
     return take_component(map, folder);
 }
 
-// ---- variant and overrides
-// ---------------------------------------------------------------------------------------------------------
+// ---- variant and overrides ----
 
 static vx_status settle_variant(vx_model_map *map, const vx_model_map_params *p)
 {

@@ -66,7 +66,7 @@ const char *vx_component_kind_name(vx_component_kind kind)
     return kind_names[kind];
 }
 
-// ---- translation ----------------------------------------------------------------------------------------------------------
+// ---- translation ----
 
 // Where `part`, as whole dotted components, begins in `name`; NULL if nowhere.
 static const char *find_part(const char *name, const char *part, place where)
@@ -115,7 +115,7 @@ char *vx_names_canonical(vx_component_kind kind, vx_layout_kind layout, const ch
     return NULL;
 }
 
-// ---- prefix ------------------------------------------------------------------------------------------------------------------
+// ---- prefix ----
 
 static int count_prefixed(const char *const *names, int count, const char *prefix, size_t size)
 {
@@ -169,8 +169,7 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
     return vx_ok();
 }
 
-// ---- layout
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- layout ----
 
 // Heads of names that only one layout has.
 static const char *const signs[VX_COMPONENT_KINDS][2][4] = {

@@ -37,7 +37,7 @@ struct vx_safetensors {
     json_t *metadata; // NULL: none
 };
 
-// ---- one entry -----------------------------------------------------------------------------------------------------------
+// ---- one entry ----
 
 static vx_status bad_entry(const vx_safetensors *st, const char *name, const char *what)
 {
@@ -146,7 +146,7 @@ static vx_status parse_entry(const vx_safetensors *st, const json_t *value, vx_s
     return vx_ok();
 }
 
-// ---- the table ---------------------------------------------------------------------------------------------------------------
+// ---- the table ----
 
 static int compare_offsets(const void *a, const void *b)
 {
@@ -246,8 +246,7 @@ static void index_names(vx_safetensors *st)
     if (st->count > 1) qsort(st->by_name, (size_t)st->count, sizeof(vx_safetensors_entry *), compare_names);
 }
 
-// ---- the header's text
-// -----------------------------------------------------------------------------------------------------------
+// ---- the header's text ----
 
 typedef struct span {
     const char *text;
@@ -331,8 +330,7 @@ static vx_status parse(vx_safetensors *st, const char *text, size_t size, uint64
     return vx_ok();
 }
 
-// ---- opening
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- opening ----
 
 // Faults of a user's input are the 7000s.
 static vx_status told_as(bool input, vx_status s)
@@ -421,8 +419,7 @@ void vx_safetensors_close(vx_safetensors **out)
     *out = NULL;
 }
 
-// ---- looking
-// --------------------------------------------------------------------------------------------------------------------------
+// ---- looking ----
 
 const char *vx_safetensors_path(const vx_safetensors *st)
 {
@@ -471,8 +468,7 @@ void vx_safetensors_prefetch(const vx_safetensors *st, uint64_t offset, uint64_t
     if (st->map) vx_mapping_prefetch(st->map, (size_t)offset, (size_t)bytes);
 }
 
-// ---- copying to f32
-// -----------------------------------------------------------------------------------------------------------------------
+// ---- copying to f32 ----
 
 // Any alignment, hence memcpy. false: not a floating-point format that stands alone.
 static bool widen(float *out, const uint8_t *in, int64_t count, vx_dtype dtype)

@@ -37,7 +37,7 @@ vx_status vx_shards_open_file(vx_shards *out, const char *path)
     return s;
 }
 
-// ---- index ---------------------------------------------------------------------------------------------------------------
+// ---- index ----
 
 // An index names files beside it and no others: a path would let it read what the user did not choose.
 static bool is_bare(const char *name)

@@ -53,7 +53,7 @@ struct job {
     int64_t first_tile;
 };
 
-// ---- the taps -------------------------------------------------------------------------------------------------------
+// ---- the taps ----
 static int64_t phase_taps(const vx_conv1d_args *args, int64_t taps, bool transposed, int64_t phase)
 {
     if (!transposed) return taps;
@@ -135,7 +135,7 @@ static void list_taps(struct job *job)
     }
 }
 
-// ---- blocks of k ----------------------------------------------------------------------------------------------------
+// ---- blocks of k ----
 struct block {
     int64_t tap, channel; // the first
     int taps, channels;
@@ -205,7 +205,7 @@ static void pack_weights(void *ctx, int64_t piece, int worker)
     pack_row_block(job, piece, (float *)(job->weights + (size_t)piece * job->s.row_weights));
 }
 
-// ---- a piece --------------------------------------------------------------------------------------------------------
+// ---- a piece ----
 static void fill_line(const struct shape *s, float *to, const float *x, int64_t begin)
 {
     // Sample begin + i, i < span.
@@ -309,7 +309,7 @@ static void convolve(void *ctx, int64_t piece, int worker)
     }
 }
 
-// ---- entries --------------------------------------------------------------------------------------------------------
+// ---- entries ----
 static size_t scratch_of(const vx_device *dev, const vx_conv1d_args *args, bool transposed)
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);

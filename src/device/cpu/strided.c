@@ -16,7 +16,7 @@ static bool unit(const int64_t *step, int tensors)
     return true;
 }
 
-// ---- affine ----------------------------------------------------------------------------------------------------------
+// ---- affine ----
 
 static void affine_line(const void *ctx, int64_t n, const int64_t *offset, const int64_t *step)
 {
@@ -43,7 +43,7 @@ vx_status vx_cpu_affine(vx_device *dev, const vx_affine_args *a)
     return vx_ok();
 }
 
-// ---- fade ------------------------------------------------------------------------------------------------------------
+// ---- fade ----
 
 static float fade_one(float a, float b, float weight)
 {
@@ -76,7 +76,7 @@ vx_status vx_cpu_fade(vx_device *dev, const vx_fade_args *f)
     return vx_ok();
 }
 
-// ---- clamp and bytes -------------------------------------------------------------------------------------------------
+// ---- clamp and bytes ----
 
 // Written so that NaN passes: both comparisons are false.
 static inline float clamp_one(float x, float lo, float hi)
@@ -139,7 +139,7 @@ vx_status vx_cpu_to_u8(vx_device *dev, const vx_to_u8_args *u)
     return vx_ok();
 }
 
-// ---- what is not finite ----------------------------------------------------------------------------------------------
+// ---- what is not finite ----
 
 // The exponent of NaN and infinity is all ones: bits of the sign shifted out, nothing else reaches so far.
 static uint32_t not_finite_f32(const uint32_t *x, int64_t n, int64_t step)
@@ -186,7 +186,7 @@ vx_status vx_cpu_mark_not_finite(vx_device *dev, const vx_mark_not_finite_args *
     return vx_ok();
 }
 
-// ---- blend -----------------------------------------------------------------------------------------------------------
+// ---- blend ----
 
 // `count` is a constant where it is called, so that the loops become vectors.
 static inline void blend_block(const vx_blend_args *a, int64_t at, int count)
