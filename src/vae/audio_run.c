@@ -157,9 +157,10 @@ static vx_status check(const vx_audio_decoder *d, vx_tensor waveform, vx_tensor 
     if (latent.rank != 3 || latent.shape[0] < 1 || latent.shape[1] != d->config.latent_channels || latent.shape[2] < 1)
         return vx_fail(VX_ERR_SHAPE, "audio latent is %s, expected [2, %lld, latents]", vx_shape_text(text, latent),
                        (long long)d->config.latent_channels);
-    if (waveform.rank != 2 || waveform.shape[0] != latent.shape[0] || waveform.shape[1] != latent.shape[2] * d->config.hop)
+    const int64_t samples = latent.shape[2] * d->config.hop;
+    if (waveform.rank != 2 || waveform.shape[0] != latent.shape[0] || waveform.shape[1] != samples)
         return vx_fail(VX_ERR_SHAPE, "waveform is %s, expected [%lld, %lld]", vx_shape_text(text, waveform),
-                       (long long)latent.shape[0], (long long)(latent.shape[2] * d->config.hop));
+                       (long long)latent.shape[0], (long long)samples);
     return vx_ok();
 }
 

@@ -168,7 +168,7 @@ static inline vx_tensor small_latent(const char *name, int rank, const int64_t *
 #define SMALL_LATENT(name, ...) \
     small_latent((name), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (const int64_t[]){ __VA_ARGS__ })
 
-// ---- video ---------------------------------------------------------------------------------------------------------------
+// ---- video ----
 
 typedef struct small_video {
     int heads, layers, registers, ffn_mult, tile, overlap;
@@ -224,7 +224,7 @@ static inline vx_status small_video_open(small_model *m, const small_video *v, v
     return vx_video_decoder_open(d, m->component);
 }
 
-// ---- audio ---------------------------------------------------------------------------------------------------------------
+// ---- audio ----
 
 typedef struct small_audio {
     int channels, width, decoder_dim, stages, rate[4], kernel[4], blocks, block_kernel[3], pairs;

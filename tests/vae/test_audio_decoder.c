@@ -1,6 +1,7 @@
 // The audio decoder on small networks: against diffusers' outputs, the fold, the chunks, and what is refused and reported.
 #include "small_model.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "vae/audio_internal.h"
 
@@ -370,6 +371,28 @@ static void wrong_files_are_refused(void **state)
     vx_device_destroy(&dev);
 }
 
+static void failed_allocations_are_errors_and_leave_nothing(void **state)
+{
+    (void)state;
+    vx_device *dev = cpu_device(1);
+    small_model *m = small_audio_tensors(&small_audio_two);
+    vx_audio_decoder *d;
+    assert_ok(small_audio_open(m, &small_audio_two, dev, &d));
+    vx_audio_decoder_close(&d);
+    for (int persistent = 0; persistent < 2; persistent++) {
+        bool hit = true;
+        for (int64_t k = 1; hit; k++) {
+            vx_fault_arm(k, persistent);
+            vx_status s = vx_audio_decoder_open(&d, m->component, dev);
+            hit = vx_fault_disarm();
+            assert_int_equal(s.code, hit ? VX_ERR_MEMORY : VX_OK);
+            vx_audio_decoder_close(&d);
+        }
+    }
+    small_close(m);
+    vx_device_destroy(&dev);
+}
+
 static void every_operators_failure_ends_the_decode(void **state)
 {
     (void)state;
@@ -416,6 +439,7 @@ int main(void)
         cmocka_unit_test(denormalised_latents_are_taken_as_they_are),
         cmocka_unit_test(sound_that_is_not_finite_is_an_error),
         cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(failed_allocations_are_errors_and_leave_nothing),
         cmocka_unit_test(every_operators_failure_ends_the_decode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

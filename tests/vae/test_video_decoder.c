@@ -1,6 +1,8 @@
 // The video decoder on small networks: against diffusers' outputs, and what it refuses, reports and keeps.
 #include "small_model.h"
 
+#include "base/alloc.h"
+
 // tests/data/vae.safetensors holds every `step`-th value of the frames [count, height, width, 3].
 static const struct {
     const char *name;
@@ -307,6 +309,36 @@ static void latents_that_do_not_fit_are_refused(void **state)
     small_close(m);
 }
 
+// Every allocation of open and run fails once, then from there on; ends when a run meets no fault.
+static void failed_allocations_are_errors_and_leave_nothing(void **state)
+{
+    (void)state;
+    small_model *m = small_video_tensors(&small_video_second);
+    vx_video_decoder *d;
+    assert_ok(small_video_open(m, &small_video_second, &d));
+    vx_video_decoder_close(&d);
+    vx_device *plan = NULL, *dev = cpu_device(1);
+    vx_arena *arena = NULL;
+    assert_ok(vx_device_plan_create(&plan, dev));
+    assert_ok(vx_arena_create(plan, &arena, 0));
+    vx_video_decode decode = { .latent = vx_tensor_of(NULL, VX_F32, 24, 7, 4, 4) };
+    for (int persistent = 0; persistent < 2; persistent++) {
+        bool hit = true;
+        for (int64_t k = 1; hit; k++) {
+            vx_fault_arm(k, persistent);
+            vx_status s = vx_video_decoder_open(&d, m->component);
+            if (s.code == VX_OK) s = vx_video_decoder_run(d, plan, arena, &decode);
+            hit = vx_fault_disarm();
+            assert_int_equal(s.code, hit ? VX_ERR_MEMORY : VX_OK);
+            vx_video_decoder_close(&d);
+        }
+    }
+    vx_arena_destroy(&arena);
+    vx_device_destroy(&plan);
+    vx_device_destroy(&dev);
+    small_close(m);
+}
+
 static void count_tiles(void *user, int64_t done, int64_t total)
 {
     int64_t *seen = user;
@@ -357,6 +389,7 @@ int main(void)
         cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(a_deviation_of_zero_and_odd_tiles_are_refused),
         cmocka_unit_test(latents_that_do_not_fit_are_refused),
+        cmocka_unit_test(failed_allocations_are_errors_and_leave_nothing),
         cmocka_unit_test(every_operators_failure_ends_the_decode_and_progress_counts_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

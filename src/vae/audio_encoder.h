@@ -1,0 +1,25 @@
+// The audio VAE's encoder: strided convolutions, a causal attention projection, the posterior's mean (audio specification,
+// A4, A5). Mono: run once per channel. f32 throughout.
+#ifndef VX_VAE_AUDIO_ENCODER_H
+#define VX_VAE_AUDIO_ENCODER_H
+
+#include "device/arena.h"
+#include "weights/component.h"
+
+typedef struct vx_audio_encoder vx_audio_encoder;
+typedef struct vx_audio_encoder_config {
+    int64_t encoder_dim, latent_dim, latent_channels, heads, hop, sample_rate, stages, rate[8];
+    float latents_mean[64], latents_std[64];
+} vx_audio_encoder_config;
+
+vx_status vx_audio_encoder_open(vx_audio_encoder **out, vx_component *component,
+                                vx_device *dev); // leaves the decoder's tensors alone
+void vx_audio_encoder_close(vx_audio_encoder **encoder);
+const vx_audio_encoder_config *vx_audio_encoder_config_of(const vx_audio_encoder *encoder);
+
+// mean [channels, latent_channels, ceil(samples/hop)] f32, un-normalised   waveform [channels, samples] f32, at 32 kHz, padded
+// here with zeros to whole hops. Not finite: VX_ERR_NOT_FINITE. Empty: VX_ERR_RANGE.
+vx_status vx_audio_encoder_run(const vx_audio_encoder *encoder, vx_device *dev, vx_arena *arena, vx_tensor mean,
+                               vx_tensor waveform);
+
+#endif
