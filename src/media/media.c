@@ -113,7 +113,7 @@ static const vx_media_module *module_in_use(void)
     return m;
 }
 
-// ---- what was asked ----------------------------------------------------------------------------------------------------
+// ---- what was asked ----
 
 // H.264 level 6.2 ends at 139,264 macroblocks; both limits lie far above the model's largest canvas.
 enum { MAX_SIDE = 8192, MAX_CHANNELS = 2 };
@@ -146,7 +146,7 @@ static vx_status check_sound(const vx_movie_params *p)
     return vx_ok();
 }
 
-// ---- the contract, forwarded -------------------------------------------------------------------------------------------
+// ---- the contract, forwarded ----
 
 vx_status vx_movie_create(vx_movie **out, const char *path, const vx_movie_params *params)
 {
@@ -155,7 +155,9 @@ vx_status vx_movie_create(vx_movie **out, const char *path, const vx_movie_param
     VX_TRY(check_picture(params));
     VX_TRY(check_sound(params));
     VX_TRY(module(&m));
-    return m->movie_create(out, path, params);
+    vx_movie_params resolved = *params;
+    resolved.threads = vx_movie_threads(params);
+    return m->movie_create(out, path, &resolved);
 }
 
 void vx_movie_destroy(vx_movie **movie)

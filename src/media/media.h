@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-// ---- writing -----------------------------------------------------------------------------------------------------------
+// ---- writing ----
 typedef struct vx_movie_params {
     int width, height;
     int fps_num, fps_den;     // time stamps are exact multiples of den/num
@@ -45,7 +45,7 @@ const char *vx_movie_warning(const vx_movie *movie); // NULL if none
 // Anonymous memory that writing such a movie takes, for the plan; within 20 % of what is measured.
 uint64_t vx_movie_memory(const vx_movie_params *params);
 
-// ---- reading back --------------------------------------------------------------------------------------------------------
+// ---- reading back ----
 typedef struct vx_movie_facts {
     int width, height, fps_num, fps_den;
     int64_t frames;           // counted by decoding the stream's packets, not from the header

@@ -13,6 +13,7 @@ enum { VX_MEDIA_MODULE_VERSION = 1 };
 typedef struct vx_media_module {
     uint32_t version;
     uint32_t status_bytes, params_bytes, facts_bytes; // sizeof, as the module was compiled
+    // params are checked and complete: threads is never 0.
     vx_status (*movie_create)(vx_movie **out, const char *path, const vx_movie_params *params);
     void (*movie_destroy)(vx_movie **movie);
     vx_status (*movie_put_sound)(vx_movie *movie, const float *samples);
@@ -26,5 +27,8 @@ typedef struct vx_media_module {
 
 // The one symbol. The table lives as long as the module, which is never unloaded.
 typedef const vx_media_module *(*vx_media_module_fn)(void);
+
+// Within the core: how many threads the video encoder really gets (memory.c).
+int vx_movie_threads(const vx_movie_params *params);
 
 #endif

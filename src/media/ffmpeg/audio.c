@@ -26,7 +26,6 @@ static vx_status open_encoder(AVCodecContext **out, const vx_movie_params *p)
     codec->sample_fmt = AV_SAMPLE_FMT_FLTP;
     codec->sample_rate = p->sample_rate;
     codec->bit_rate = p->audio_bitrate < highest ? p->audio_bitrate : highest;
-    codec->profile = FF_PROFILE_AAC_LOW;
     codec->time_base = (AVRational){ 1, p->sample_rate };
     codec->thread_count = 1;
     codec->flags |= AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_BITEXACT; // bit-exact: no version text in every stream

@@ -26,6 +26,7 @@ struct vx_movie {
     AVFormatContext *format;
     AVPacket *packet;
     struct SwsContext *scaler;
+    AVFrame *rgb; // what the scaler reads
     vx_track video, audio;
     bool has_audio, sound_given, finished;
     bool broken; // an error was reported: nothing more is written
@@ -33,7 +34,7 @@ struct vx_movie {
     char warning[320];
 };
 
-// ---- log.c: FFmpeg's own words -----------------------------------------------------------------------------------------
+// ---- log.c: FFmpeg's own words ----
 // FFmpeg says what went wrong only in its log. The last line of level error or worse that this thread met is kept, nothing
 // is ever printed.
 void vx_av_log_capture(void);     // once, when the module is loaded
@@ -43,7 +44,7 @@ const char *vx_av_log_last(void); // "" if none; borrowed until the next line
 // "message: what FFmpeg said". Codes of the operating system in `error` win over `code`: no space, no memory.
 vx_status vx_av_fail(vx_code code, int error, const char *format, ...) VX_PRINTF(3, 4);
 
-// ---- video.c, audio.c --------------------------------------------------------------------------------------------------
+// ---- video.c, audio.c ----
 // Picks an encoder (trying it with one frame) and leaves it open in movie->video; sets video_encoder and warning.
 vx_status vx_video_open(vx_movie *movie, const vx_movie_params *params);
 vx_status vx_video_scaler(vx_movie *movie);
@@ -53,7 +54,7 @@ vx_status vx_audio_open(vx_movie *movie, const vx_movie_params *params);
 // Samples [first, first + movie->audio.frame->nb_samples) of a planar sound into movie->audio.frame.
 vx_status vx_audio_fill(vx_movie *movie, const float *samples, int64_t first, int count);
 
-// ---- writer.c, reader.c: the table's entries ---------------------------------------------------------------------------
+// ---- writer.c, reader.c: the table's entries ----
 vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_params *params);
 void vx_writer_destroy(vx_movie **movie);
 vx_status vx_writer_put_sound(vx_movie *movie, const float *samples);

@@ -41,7 +41,7 @@ static vx_status refused(const reading *r, int error, const char *what)
     return vx_av_fail(VX_ERR_INPUT_FORMAT, error, "%s: %s", r->path, what);
 }
 
-// ---- opening -----------------------------------------------------------------------------------------------------------
+// ---- opening ----
 
 static vx_status need_regular(const char *path)
 {
@@ -116,7 +116,7 @@ static void close_all(reading *r)
     vx_free(r->stamps.pts);
 }
 
-// ---- counting ----------------------------------------------------------------------------------------------------------
+// ---- counting ----
 
 static vx_status add_stamp(reading *r, int64_t pts)
 {
@@ -153,13 +153,23 @@ static vx_status count_packet(reading *r, const AVPacket *p)
     return vx_ok();
 }
 
+// AVFrame.duration came with FFmpeg 6 and replaced pkt_duration.
+static int64_t frame_duration(const AVFrame *f)
+{
+#if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 2, 100)
+    return f->duration;
+#else
+    return f->pkt_duration;
+#endif
+}
+
 static vx_status count_frame(reading *r, const AVCodecContext *codec)
 {
     const AVFrame *f = r->frame;
     if (codec == r->video_codec) return add_stamp(r, f->best_effort_timestamp);
     // AAC decodes whole frames; the container says how much of the last one is sound.
     AVRational sample = { 1, f->sample_rate > 0 ? f->sample_rate : 1 };
-    int64_t presented = f->pkt_duration > 0 ? av_rescale_q(f->pkt_duration, r->audio->time_base, sample) : f->nb_samples;
+    int64_t presented = frame_duration(f) > 0 ? av_rescale_q(frame_duration(f), r->audio->time_base, sample) : f->nb_samples;
     r->samples += vx_min_i64(f->nb_samples, presented);
     return vx_ok();
 }
@@ -199,7 +209,7 @@ static vx_status read_packets(reading *r, bool decode)
     return decode_packet(r, r->audio_codec, NULL);
 }
 
-// ---- the index's place, by hand ----------------------------------------------------------------------------------------
+// ---- the index's place, by hand ----
 
 // A file is a row of boxes, each with its size (big-endian, itself included) and a name of four letters:
 //   size:4 name:4 ...      size 1: the size is in the 8 bytes that follow; size 0: to the end of the file
@@ -223,7 +233,7 @@ static vx_status find_moov_first(bool *out, const char *path)
     return vx_ok();
 }
 
-// ---- facts -------------------------------------------------------------------------------------------------------------
+// ---- facts ----
 
 static int by_time(const void *a, const void *b)
 {

@@ -175,29 +175,68 @@ vx_status vx_video_open(vx_movie *movie, const vx_movie_params *params)
     return make_frame(&movie->video.frame, movie->video.codec);
 }
 
-// Accurate rounding and all pixels of a row for its chroma; the bit-exact code paths give the same on every processor. Pure
-// red becomes 63, 102, 240.
+// Chroma of 4:2:0 is sited left, as the stream says: horizontally 1 2 1 around its pixel, vertically the mean of two rows,
+// which "area" with these two positions (in 1/256 of a pixel) does. Accurate rounding; the bit-exact code paths give the same
+// on every processor. Pure red becomes 63, 102, 240.
+static vx_status set_scaler(struct SwsContext *scaler, const AVCodecContext *codec)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } options[] = {
+        { "srcw", codec->width },
+        { "srch", codec->height },
+        { "src_format", AV_PIX_FMT_RGB24 },
+        { "dstw", codec->width },
+        { "dsth", codec->height },
+        { "dst_format", codec->pix_fmt },
+        { "sws_flags", SWS_AREA | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT },
+        { "dst_h_chr_pos", 0 },
+        { "dst_v_chr_pos", 128 },
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        int error = av_opt_set_int(scaler, options[i].name, options[i].value, 0);
+        if (error < 0) return vx_av_fail(VX_ERR_ENCODER, error, "libswscale has no option %s", options[i].name);
+    }
+    // Full-range RGB in, limited-range YUV out; brightness, contrast and saturation (16.16) stay as they are.
+    const int *bt709 = sws_getCoefficients(SWS_CS_ITU709);
+    int error = sws_init_context(scaler, NULL, NULL);
+    if (error >= 0) error = sws_setColorspaceDetails(scaler, bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
+    if (error < 0)
+        return vx_av_fail(VX_ERR_ENCODER, error, "libswscale cannot convert %dx%d to BT.709", codec->width, codec->height);
+    return vx_ok();
+}
+
+// libswscale's vector code reads up to 16 bytes past a picture of RGB24, which may end where the caller's memory does: it
+// is given a copy with room behind it.
+static vx_status make_copy(vx_movie *movie)
+{
+    AVFrame *f = movie->rgb = av_frame_alloc();
+    if (!f) return vx_fail(VX_ERR_MEMORY, "no memory for a picture");
+    f->format = AV_PIX_FMT_RGB24;
+    f->width = movie->width;
+    f->height = movie->height;
+    if (av_frame_get_buffer(f, 0) < 0) return vx_fail(VX_ERR_MEMORY, "no memory for a picture");
+    return vx_ok();
+}
+
 vx_status vx_video_scaler(vx_movie *movie)
 {
-    const AVCodecContext *codec = movie->video.codec;
-    const int *bt709 = sws_getCoefficients(SWS_CS_ITU709);
-    movie->scaler = sws_getContext(codec->width, codec->height, AV_PIX_FMT_RGB24, codec->width, codec->height, codec->pix_fmt,
-                                   SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!movie->scaler)
-        return vx_fail(VX_ERR_ENCODER, "libswscale cannot convert pictures of %dx%d", codec->width, codec->height);
-    // Full-range RGB in, limited-range YUV out; brightness, contrast and saturation (16.16) stay as they are.
-    if (sws_setColorspaceDetails(movie->scaler, bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16) < 0)
-        return vx_fail(VX_ERR_ENCODER, "libswscale cannot convert to BT.709");
-    return vx_ok();
+    movie->scaler = sws_alloc_context();
+    if (!movie->scaler) return vx_fail(VX_ERR_MEMORY, "no memory for a converter of pictures");
+    VX_TRY(set_scaler(movie->scaler, movie->video.codec));
+    return make_copy(movie);
 }
 
 vx_status vx_video_convert(vx_movie *movie, const uint8_t *rgb)
 {
     AVFrame *f = movie->video.frame;
-    const uint8_t *const source[4] = { rgb };
-    const int stride[4] = { 3 * movie->width };
+    int row = 3 * movie->width;
+    av_image_copy_plane(movie->rgb->data[0], movie->rgb->linesize[0], rgb, row, row, movie->height);
     int error = av_frame_make_writable(f); // the encoder may still hold the last picture
-    if (error >= 0) error = sws_scale(movie->scaler, source, stride, 0, movie->height, f->data, f->linesize);
+    if (error >= 0)
+        error = sws_scale(movie->scaler, (const uint8_t *const *)movie->rgb->data, movie->rgb->linesize, 0, movie->height,
+                          f->data, f->linesize);
     if (error < 0) return vx_av_fail(VX_ERR_ENCODER, error, "a picture cannot be converted to YUV");
     return vx_ok();
 }

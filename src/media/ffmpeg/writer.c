@@ -29,7 +29,7 @@ static vx_status output_failed(const vx_movie *m, int error)
     return vx_av_fail(VX_ERR_OUTPUT, error, "%s: cannot be written", m->path);
 }
 
-// ---- opening -----------------------------------------------------------------------------------------------------------
+// ---- opening ----
 
 static vx_status add_stream(vx_movie *m, vx_track *t)
 {
@@ -125,6 +125,7 @@ void vx_writer_destroy(vx_movie **movie)
     close_track(&m->video);
     close_track(&m->audio);
     sws_freeContext(m->scaler);
+    av_frame_free(&m->rgb);
     av_packet_free(&m->packet);
     if (m->format) avio_closep(&m->format->pb);
     avformat_free_context(m->format);
@@ -133,7 +134,7 @@ void vx_writer_destroy(vx_movie **movie)
     *movie = NULL;
 }
 
-// ---- packets -----------------------------------------------------------------------------------------------------------
+// ---- packets ----
 
 static vx_status write_packet(vx_movie *m, vx_track *t)
 {
@@ -196,7 +197,7 @@ static vx_status finish(vx_movie *m)
     return error < 0 ? output_failed(m, error) : vx_ok();
 }
 
-// ---- the table's entries -----------------------------------------------------------------------------------------------
+// ---- the table's entries ----
 
 static vx_status marked(vx_movie *m, vx_status s)
 {
