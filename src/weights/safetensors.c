@@ -22,7 +22,9 @@ enum {
     MOST_HEADER = 100000000, // inclusive; the reference reader's limit. Real files are padded to 8 MiB at most
     MOST_TENSORS = 65536,
     MOST_NAME = 4096,
-    MOST_DEPTH = 4, // header, entry, list; one more so that the message names the entry
+    MOST_CONTAINERS = 3 * MOST_TENSORS + 2, // an entry, its shape and offsets each; the header and its metadata
+    MOST_COMMAS = 2000000,                  // 12 for an entry of eight axes; the rest for metadata
+    MOST_DEPTH = 4,                         // header, entry, list; one more so that the message names the entry
 };
 
 struct vx_safetensors {
@@ -260,14 +262,20 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-// Spans of the outer object's keys, as written; `keys` NULL only counts.
-static size_t outer_keys(const char *text, size_t size, span *keys)
+typedef struct census {
+    size_t keys;               // of the outer object
+    size_t containers, commas; // everywhere, outside strings
+} census;
+
+// One pass without memory; `keys` NULL only counts, else it takes the outer object's keys as written.
+static census count_header(const char *text, size_t size, span *keys)
 {
-    size_t count = 0;
+    census c = { 0 };
     int depth = 0;
     for (size_t i = 0; i < size; i++) {
-        if (text[i] == '{' || text[i] == '[') depth++;
+        if (text[i] == '{' || text[i] == '[') depth++, c.containers++;
         else if (text[i] == '}' || text[i] == ']') depth--;
+        c.commas += text[i] == ',';
         if (text[i] != '"') continue;
         size_t begin = i + 1;
         for (i++; i < size && text[i] != '"'; i++)
@@ -275,21 +283,34 @@ static size_t outer_keys(const char *text, size_t size, span *keys)
         size_t next = i + 1;
         while (next < size && strchr(" \t\r\n", text[next]) && text[next]) next++;
         if (depth != 1 || next >= size || text[next] != ':') continue;
-        if (keys) keys[count] = (span){ text + begin, i - begin };
-        count++;
+        if (keys) keys[c.keys] = (span){ text + begin, i - begin };
+        c.keys++;
     }
-    return count;
+    return c;
+}
+
+// Before the parser builds its tree, which can be seventy times the text: 100 MB of "{}," would be 7 GB.
+static vx_status limit_values(const vx_safetensors *st, const char *text, size_t size)
+{
+    const char *file = vx_short_path(st->path);
+    census c = count_header(text, size, NULL);
+    if (c.keys > MOST_TENSORS + 1)
+        return vx_fail(VX_ERR_FILE_LIMIT, "%s has %zu tensors, at most %d", file, c.keys, MOST_TENSORS);
+    if (c.containers > MOST_CONTAINERS || c.commas > MOST_COMMAS)
+        return vx_fail(VX_ERR_FILE_LIMIT, "%s: the header has %zu lists and objects and %zu commas, at most %d and %d", file,
+                       c.containers, c.commas, MOST_CONTAINERS, MOST_COMMAS);
+    return vx_ok();
 }
 
 // The parser names a duplicate only when it is short and not where it stands, so a refused header is searched once more:
 // a tensor that is there twice is told from any other fault.
 static vx_status explain(const vx_safetensors *st, const char *text, size_t size, vx_status fault)
 {
-    size_t count = outer_keys(text, size, NULL);
+    size_t count = count_header(text, size, NULL).keys;
     if (count < 2) return fault;
     span *keys = vx_alloc_array(count, sizeof *keys);
     VX_NEED_MEMORY(keys, "the names of a header");
-    outer_keys(text, size, keys);
+    count_header(text, size, keys);
     qsort(keys, count, sizeof *keys, compare_keys);
     for (size_t i = 1; i < count; i++) {
         if (compare_keys(&keys[i - 1], &keys[i]) != 0) continue;
@@ -311,10 +332,7 @@ static vx_status parse(vx_safetensors *st, const char *text, size_t size, uint64
         return vx_fail(VX_ERR_FILE_LIMIT, "%s: the header is %zu bytes, at most %d", vx_short_path(st->path), size, MOST_HEADER);
     // Published files are padded with up to 8 MiB of spaces.
     while (size > 0 && strchr(" \t\r\n", text[size - 1]) && text[size - 1]) size--;
-    // Counted before the parser builds them: its tree is many times the text.
-    size_t keys = outer_keys(text, size, NULL);
-    if (keys > MOST_TENSORS + 1)
-        return vx_fail(VX_ERR_FILE_LIMIT, "%s has %zu tensors, at most %d", vx_short_path(st->path), keys, MOST_TENSORS);
+    VX_TRY(limit_values(st, text, size));
     json_t *header;
     vx_status s = vx_json_parse(&header, text, size, MOST_DEPTH, VX_ERR_FILE_FORMAT, vx_short_path(st->path));
     if (s.code == VX_ERR_FILE_FORMAT) return explain(st, text, size, s);

@@ -12,7 +12,7 @@
 #include "weights/foreign.h"
 
 enum {
-    MOST_INDEX = 64 << 20, // published indexes are about 100 KB
+    MOST_INDEX = 16 << 20, // published indexes are about 100 KB, 65,536 names about 8 MB
     MOST_SHARDS = 192,     // published sets have 14; 256 files can be mapped at a time
 };
 

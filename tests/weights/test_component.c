@@ -40,7 +40,7 @@ static const vx_safetensors_pair deepbeepmeep[] = {
     { "repo_id", "DeepBeepMeep/MiniMax-H3" }, { "partition", "FL2VA" }, { "precision", "bf16" }, { "source_revision", "1" }
 };
 
-// ---- the same small block in every layout ------------------------------------------------------------------------------------
+// ---- the same small block in every layout ----
 
 enum { HEADS = 3, HEAD_DIM = 4, WIDTH = HEADS * HEAD_DIM, K = 5, FFN = 7 };
 
@@ -168,8 +168,7 @@ static void refuses_a_file_whose_qkv_order_nothing_tells(void **state)
     assert_says(s, "grouped");
 }
 
-// ---- names
-// -------------------------------------------------------------------------------------------------------------------------
+// ---- names ----
 
 // Every rule of denoiser specification 2.3, video VAE specification 3, text encoder specification 5.1, and prefixes.
 static void translates_names(void **state)
@@ -372,8 +371,7 @@ static void refuses_a_bank_of_heads(void **state)
     assert_ok(open_and_close(VX_TRANSFORMER, at("a.safetensors")));
 }
 
-// ---- folders and indexes
-// ------------------------------------------------------------------------------------------------------------------
+// ---- folders and indexes ----
 
 static int warnings;
 static char last_warning[512];
@@ -421,6 +419,7 @@ static void follows_the_rules_of_indexes(void **state)
         { "a drive", MAP(ONE_ ",\"decoder.norm_out.weight\":\"c:two.safetensors\""), VX_ERR_INDEX, "bare name", 0 },
         { "a NUL", MAP(ONE_ ",\"decoder.norm_out.weight\":\"two\\u0000.safetensors\""), VX_ERR_INDEX, "", 0 },
         { "another ending", MAP(ONE_ ",\"decoder.norm_out.weight\":\"two.bin\""), VX_ERR_INDEX, "bare name", 0 },
+        { "two dots", MAP(ONE_ ",\"decoder.norm_out.weight\":\"..safetensors\""), VX_ERR_INDEX, "bare name", 0 },
         { "a number", MAP(ONE_ ",\"decoder.norm_out.weight\":2"), VX_ERR_INDEX, "bare name", 0 },
         { "a missing shard (P20)", MAP(ONE_ ",\"decoder.norm_out.weight\":\"three.safetensors\""), VX_ERR_INDEX,
           "'three.safetensors', which is not there", 0 },
@@ -540,8 +539,7 @@ static void merges_the_configurations_of_the_official_vaes(void **state)
     vx_component_close(&c);
 }
 
-// ---- configuration
-// -----------------------------------------------------------------------------------------------------------------------------
+// ---- configuration ----
 
 static void reads_members_in_either_spelling(void **state)
 {
@@ -600,8 +598,7 @@ static void reads_members_in_either_spelling(void **state)
     vx_component_close(&c);
 }
 
-// ---- binding
-// ----------------------------------------------------------------------------------------------------------------------------------------
+// ---- binding ----
 
 static void binds_by_name_shape_and_format(void **state)
 {

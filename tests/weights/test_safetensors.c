@@ -18,7 +18,7 @@ static vx_status open_and_close(const char *path, const vx_safetensors_params *p
     return s;
 }
 
-// ---- table 2.2 -------------------------------------------------------------------------------------------------------------
+// ---- table 2.2 ----
 
 #define ENTRY(name, dtype, shape, offsets) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
@@ -238,8 +238,35 @@ static void limits_the_number_and_length_of_names(void **state)
     }
 }
 
-// ---- what stands in place of a file (P20, T28)
-// -----------------------------------------------------------------------------------
+// What would make a parser take much more memory than the header's own.
+static void limits_the_values_of_a_header(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *unit;
+        int count;
+        vx_code want;
+    } cases[] = { { "{},", 300000, VX_ERR_FILE_LIMIT },
+                  { "[],", 300000, VX_ERR_FILE_LIMIT },
+                  { "0,", 2000001, VX_ERR_FILE_LIMIT },
+                  { "0,", 1999999, VX_ERR_FILE_LIMIT },
+                  { "{},", 1000, VX_ERR_FILE_FORMAT } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t unit = strlen(cases[i].unit), room = unit * (size_t)cases[i].count + 128;
+        char *text = malloc(room);
+        assert_non_null(text);
+        size_t used = (size_t)snprintf(text, room, "{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,0],\"shape\":[");
+        for (int n = 0; n < cases[i].count; n++, used += unit) memcpy(text + used, cases[i].unit, unit);
+        used += (size_t)snprintf(text + used, room - used, "0]}}");
+        vx_safetensors *st;
+        if (i == 4) used = (size_t)snprintf(text, room, "{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,0],\"shape\":[{}]}}");
+        assert_int_equal(vx_safetensors_parse(&st, text, used, 0, "values").code, cases[i].want);
+        assert_null(st);
+        free(text);
+    }
+}
+
+// ---- what stands in place of a file (P20, T28) ----
 
 static void tells_what_stands_in_place_of_a_file(void **state)
 {
@@ -318,8 +345,7 @@ static void refuses_names_of_pickles_and_what_is_no_file(void **state)
     assert_ok(open_and_close(at("linked.safetensors"), NULL));
 }
 
-// ---- truncation and flips (T25, T26)
-// ----------------------------------------------------------------------------------------------------
+// ---- truncation and flips (T25, T26) ----
 
 static const char three[] = "{" ENTRY("first", "F32", "[100,3]", "[0,1200]") "," ENTRY(
     "second", "BF16", "[7]", "[1200,1214]") "," ENTRY("third", "U8", "[2900]", "[1214,4114]") "}";
@@ -393,8 +419,7 @@ static void reports_a_file_that_shrank(void **state)
     vx_safetensors_close(&st);
 }
 
-// ---- looking, copying, writing
-// ----------------------------------------------------------------------------------------------------------------
+// ---- looking, copying, writing ----
 
 static void gives_entries_in_order_of_offset(void **state)
 {
@@ -539,6 +564,7 @@ int main(void)
         cmocka_unit_test(warns_of_trailing_bytes),
         cmocka_unit_test(limits_the_header),
         cmocka_unit_test(limits_the_number_and_length_of_names),
+        cmocka_unit_test(limits_the_values_of_a_header),
         cmocka_unit_test(tells_what_stands_in_place_of_a_file),
         cmocka_unit_test(refuses_names_of_pickles_and_what_is_no_file),
         cmocka_unit_test(refuses_every_truncation),
