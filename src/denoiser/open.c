@@ -47,7 +47,7 @@ static vx_status bind_block(vx_denoiser_block *b, const vx_denoiser *d, const ch
     vx_component *c = d->component;
     const vx_denoiser_config *k = &d->config;
     const int64_t inner = k->heads * k->head_dim;
-    name n;
+    name n = { "" };
     VX_TRY(vx_component_get(c, join(&n, prefix, "norm1.weight"), VX_DTYPE_NONE, &b->norm1, k->hidden));
     VX_TRY(vx_component_get(c, join(&n, prefix, "norm2.weight"), VX_DTYPE_NONE, &b->norm2, k->hidden));
     VX_TRY(vx_component_get(c, join(&n, prefix, "attn.q_norm.weight"), VX_DTYPE_NONE, &b->q_norm, k->head_dim));

@@ -115,10 +115,11 @@ static vx_status check_params(const vx_denoiser *d, const vx_denoiser_params *p)
                        "denoiser: activations are BF16 or F32, not %s: f16 ends at 65504 and the residual stream does not",
                        vx_dtype_name(p->act));
     const vx_tensor e = p->prompt_embeds;
-    char text[96];
-    if (e.rank != 2 || e.shape[0] != p->layout->text_rows || e.shape[1] != d->config.text_dim)
+    if (e.rank != 2 || e.shape[0] != p->layout->text_rows || e.shape[1] != d->config.text_dim) {
+        char text[96];
         return vx_fail(VX_ERR_SHAPE, "denoiser: prompt embeddings are %s, expected [%lld,%lld]", vx_shape_text(text, e),
                        (long long)p->layout->text_rows, (long long)d->config.text_dim);
+    }
     if (p->evaluations < 1) return vx_fail(VX_ERR_VALUE, "denoiser: %lld evaluations", (long long)p->evaluations);
     return vx_ok();
 }
@@ -244,10 +245,11 @@ void vx_denoiser_finish(vx_denoiser_request **request)
 
 static vx_status check_rows(const char *what, vx_tensor t, int64_t rows, int64_t columns)
 {
-    char text[96];
-    if (t.rank != 2 || t.shape[0] != rows || t.shape[1] != columns)
+    if (t.rank != 2 || t.shape[0] != rows || t.shape[1] != columns) {
+        char text[96];
         return vx_fail(VX_ERR_SHAPE, "denoiser: %s is %s, expected [%lld,%lld]", what, vx_shape_text(text, t), (long long)rows,
                        (long long)columns);
+    }
     if (t.dtype != VX_F32) return vx_fail(VX_ERR_DTYPE, "denoiser: %s is %s, expected F32", what, vx_dtype_name(t.dtype));
     return vx_ok();
 }
