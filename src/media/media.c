@@ -33,7 +33,7 @@ static vx_status check_module(const vx_media_module **out, void *library, const 
     if (!symbol) return vx_fail_remedy(VX_ERR_ENCODER, remedy, "%s: not a media module of Vortex", path);
     memcpy(&entry, &symbol, sizeof entry); // ISO C has no conversion from void * to a function
     const vx_media_module *m = entry();
-    if (m->version != VX_MEDIA_MODULE_VERSION || m->status_bytes != sizeof(vx_status) ||
+    if (m->version != VX_MEDIA_MODULE_VERSION || m->module_bytes != sizeof *m || m->status_bytes != sizeof(vx_status) ||
         m->params_bytes != sizeof(vx_movie_params) || m->facts_bytes != sizeof(vx_movie_facts))
         return vx_fail_remedy(VX_ERR_ENCODER, "install the media module that was built together with this program",
                               "%s: a media module of another build (interface %u, expected %u)", path, (unsigned)m->version,
@@ -148,15 +148,32 @@ static vx_status check_sound(const vx_movie_params *p)
 
 // ---- the contract, forwarded ----
 
+// What the module is handed: checked, and with threads resolved.
+static vx_status prepare(const vx_media_module **m, vx_movie_params *resolved, const vx_movie_params *params)
+{
+    VX_TRY(check_picture(params));
+    VX_TRY(check_sound(params));
+    VX_TRY(module(m));
+    *resolved = *params;
+    resolved->threads = vx_movie_threads(params);
+    return vx_ok();
+}
+
+vx_status vx_movie_probe(const vx_movie_params *params, char *warning, size_t size)
+{
+    const vx_media_module *m;
+    vx_movie_params resolved;
+    if (warning && size) warning[0] = 0;
+    VX_TRY(prepare(&m, &resolved, params));
+    return m->movie_probe(&resolved, warning, size);
+}
+
 vx_status vx_movie_create(vx_movie **out, const char *path, const vx_movie_params *params)
 {
     const vx_media_module *m;
+    vx_movie_params resolved;
     *out = NULL;
-    VX_TRY(check_picture(params));
-    VX_TRY(check_sound(params));
-    VX_TRY(module(&m));
-    vx_movie_params resolved = *params;
-    resolved.threads = vx_movie_threads(params);
+    VX_TRY(prepare(&m, &resolved, params));
     return m->movie_create(out, path, &resolved);
 }
 

@@ -16,7 +16,7 @@ typedef struct vx_movie_params {
     int width, height;
     int fps_num, fps_den;     // time stamps are exact multiples of den/num
     int64_t frames;           // how many will come; vx_movie_finish refuses another number
-    const char *video_codec;  // "h264"
+    const char *video_codec;  // "h264": the best software encoder that is there; or one by name: "libx264", "mpeg4"
     int crf;                  // 0..51
     const char *pixel_format; // "yuv420p" | "yuv444p"
     const char *audio_codec;  // "aac"; NULL = no sound
@@ -24,8 +24,12 @@ typedef struct vx_movie_params {
     int sample_rate, channels;
     int64_t samples;     // per channel
     const char *comment; // metadata, or NULL
-    int threads;         // of the video encoder; 0 = its own choice
+    int threads;         // of the video encoder; 0 = 1.5 for each processor. The same number gives the same file
 } vx_movie_params;
+
+// Tries the encoders with one frame each and no file: before the hours of work whose result they will pack.
+// VX_ERR_ENCODER as vx_movie_create; a warning, if `warning` is not NULL, as vx_movie_warning ("" if none).
+vx_status vx_movie_probe(const vx_movie_params *params, char *warning, size_t size);
 
 typedef struct vx_movie vx_movie;
 
@@ -50,7 +54,8 @@ typedef struct vx_movie_facts {
     int width, height, fps_num, fps_den;
     int64_t frames;           // counted by decoding the stream's packets, not from the header
     int64_t first_pts_errors; // frames whose time stamp is not index*den/num
-    char video_codec[32], pixel_format[32], color[64], audio_codec[32];
+    char video_codec[32], pixel_format[32], audio_codec[32];
+    char color[64]; // "bt709/bt709/bt709 tv": primaries/transfer/matrix range, as FFmpeg names them
     int sample_rate, channels;
     int64_t samples; // presented samples per channel, edit list applied
     double video_s, audio_s;

@@ -12,9 +12,10 @@ enum { VX_MEDIA_MODULE_VERSION = 1 };
 
 typedef struct vx_media_module {
     uint32_t version;
-    uint32_t status_bytes, params_bytes, facts_bytes; // sizeof, as the module was compiled
+    uint32_t module_bytes, status_bytes, params_bytes, facts_bytes; // sizeof, as the module was compiled
     // params are checked and complete: threads is never 0.
     vx_status (*movie_create)(vx_movie **out, const char *path, const vx_movie_params *params);
+    vx_status (*movie_probe)(const vx_movie_params *params, char *warning, size_t size);
     void (*movie_destroy)(vx_movie **movie);
     vx_status (*movie_put_sound)(vx_movie *movie, const float *samples);
     vx_status (*movie_put_frames)(vx_movie *movie, const uint8_t *rgb, int64_t count);

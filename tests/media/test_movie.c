@@ -3,6 +3,7 @@
 #include "movies.h"
 
 #include <libavcodec/avcodec.h>
+#include <pthread.h>
 
 // ---- An FFmpeg without an encoder: this stands before libavcodec's own. ----
 
@@ -297,6 +298,16 @@ static void gives_the_comment_back(void **state)
     scratch_destroy(&s);
 }
 
+static size_t read_bytes(char *out, size_t capacity, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t size = fread(out, 1, capacity, f);
+    fclose(f);
+    assert_true(size > 0 && size < capacity);
+    return size;
+}
+
 static void makes_the_same_file_again(void **state)
 {
     (void)state;
@@ -309,19 +320,63 @@ static void makes_the_same_file_again(void **state)
         size_t size[2];
         for (int i = 0; i < 2; i++) {
             assert_ok(write_movie(scratch_path(&s, i ? "a.mp4" : "b.mp4"), &p, paint_noise));
-            FILE *f = fopen(s.path, "rb");
-            assert_non_null(f);
-            size[i] = fread(i ? second : first, 1, sizeof first, f);
-            fclose(f);
+            size[i] = read_bytes(i ? second : first, sizeof first, s.path);
         }
-        assert_true(size[0] > 0 && size[0] < sizeof first);
         assert_int_equal(size[0], size[1]);
         assert_memory_equal(first, second, size[0]);
     }
     scratch_destroy(&s);
 }
 
+typedef struct writing {
+    pthread_t thread;
+    char path[700];
+    vx_status status;
+} writing;
+
+static void *write_beside(void *at)
+{
+    writing *w = at;
+    vx_movie_params p = small_movie(64, 64, 56);
+    w->status = write_movie(w->path, &p, paint_noise);
+    return NULL;
+}
+
+static void writes_several_at_once(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    writing w[3];
+    static char bytes[3][1 << 20];
+    size_t size[3];
+    for (int i = 0; i < 3; i++) {
+        snprintf(w[i].path, sizeof w[i].path, "%s/%d.mp4", s.folder, i);
+        assert_int_equal(pthread_create(&w[i].thread, NULL, write_beside, &w[i]), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(w[i].thread, NULL);
+        assert_ok(w[i].status);
+        size[i] = read_bytes(bytes[i], sizeof bytes[i], w[i].path);
+        assert_int_equal(size[i], size[0]);
+        assert_memory_equal(bytes[i], bytes[0], size[0]);
+    }
+    scratch_destroy(&s);
+}
+
 // ---- Encoders that are not there ----
+
+static void tries_encoders_without_a_file(void **state)
+{
+    (void)state;
+    char warning[400] = "old";
+    vx_movie_params p = small_movie(64, 64, 22);
+    assert_ok(vx_movie_probe(&p, warning, sizeof warning));
+    assert_string_equal(warning, "");
+    p.audio_codec = NULL;
+    assert_ok(vx_movie_probe(&p, NULL, 0));
+    p.crf = -1;
+    assert_code(vx_movie_probe(&p, NULL, 0), VX_ERR_RANGE);
+}
 
 static void uses_another_encoder_and_says_so(void **state)
 {
@@ -342,6 +397,9 @@ static void uses_another_encoder_and_says_so(void **state)
     vx_movie_destroy(&movie);
     assert_ok(write_movie(s.path, &p, paint_bars));
     expect_whole(s.path, &p, true);
+    char warning[400];
+    assert_ok(vx_movie_probe(&p, warning, sizeof warning));
+    assert_non_null(strstr(warning, "libx264 is not part of this FFmpeg"));
     p.pixel_format = "yuv444p"; // which no other of them takes
     vx_status status = vx_movie_create(&movie, s.path, &p);
     missing_encoder = NULL;
@@ -359,6 +417,7 @@ static void refuses_sound_without_an_encoder_before_any_frame(void **state)
     vx_movie *movie;
     missing_encoder = "aac";
     vx_status status = vx_movie_create(&movie, scratch_path(&s, "a.mp4"), &p);
+    assert_code(vx_movie_probe(&p, NULL, 0), VX_ERR_ENCODER);
     missing_encoder = NULL;
     assert_int_equal(status.code, VX_ERR_ENCODER);
     assert_mentions(status, "aac");
@@ -381,6 +440,8 @@ int main(void)
         cmocka_unit_test(says_that_a_bit_rate_is_beyond_aac),
         cmocka_unit_test(gives_the_comment_back),
         cmocka_unit_test(makes_the_same_file_again),
+        cmocka_unit_test(writes_several_at_once),
+        cmocka_unit_test(tries_encoders_without_a_file),
         cmocka_unit_test(uses_another_encoder_and_says_so),
         cmocka_unit_test(refuses_sound_without_an_encoder_before_any_frame),
     };

@@ -56,6 +56,7 @@ vx_status vx_audio_fill(vx_movie *movie, const float *samples, int64_t first, in
 
 // ---- writer.c, reader.c: the table's entries ----
 vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_params *params);
+vx_status vx_writer_probe(const vx_movie_params *params, char *warning, size_t size);
 void vx_writer_destroy(vx_movie **movie);
 vx_status vx_writer_put_sound(vx_movie *movie, const float *samples);
 vx_status vx_writer_put_frames(vx_movie *movie, const uint8_t *rgb, int64_t count);

@@ -49,10 +49,12 @@ const vx_media_module *vortex_media_module(void)
 {
     static const vx_media_module table = {
         .version = VX_MEDIA_MODULE_VERSION,
+        .module_bytes = sizeof(vx_media_module),
         .status_bytes = sizeof(vx_status),
         .params_bytes = sizeof(vx_movie_params),
         .facts_bytes = sizeof(vx_movie_facts),
         .movie_create = vx_writer_create,
+        .movie_probe = vx_writer_probe,
         .movie_destroy = vx_writer_destroy,
         .movie_put_sound = vx_writer_put_sound,
         .movie_put_frames = vx_writer_put_frames,

@@ -74,29 +74,29 @@ static vx_status write_header(vx_movie *m, const vx_movie_params *p)
     return s;
 }
 
-static vx_status open_movie(vx_movie *m, const vx_movie_params *p)
+static vx_status open_tracks(vx_movie *m, const vx_movie_params *p)
 {
     m->packet = av_packet_alloc();
+    if (!m->packet) return vx_fail(VX_ERR_MEMORY, "no memory for a movie");
+    VX_TRY(vx_video_open(m, p));
+    VX_TRY(vx_video_scaler(m));
+    return m->has_audio ? vx_audio_open(m, p) : vx_ok();
+}
+
+static vx_status open_container(vx_movie *m, const vx_movie_params *p)
+{
     char *url = vx_av_url(m->path);
-    if (!m->packet || !url) {
-        vx_free(url);
-        return vx_fail(VX_ERR_MEMORY, "no memory for a movie");
-    }
+    VX_NEED_MEMORY(url, "a movie");
+    vx_av_log_forget();
     int error = avformat_alloc_output_context2(&m->format, NULL, "mp4", url);
     vx_free(url);
     if (error < 0) return vx_av_fail(VX_ERR_ENCODER, error, "the mp4 muxer is not part of this FFmpeg");
-    VX_TRY(vx_video_open(m, p));
-    VX_TRY(vx_video_scaler(m));
     VX_TRY(add_stream(m, &m->video));
-    if (m->has_audio) {
-        VX_TRY(vx_audio_open(m, p));
-        VX_TRY(add_stream(m, &m->audio));
-    }
-    vx_av_log_forget();
+    if (m->has_audio) VX_TRY(add_stream(m, &m->audio));
     return write_header(m, p);
 }
 
-vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_params *p)
+static vx_status allocate(vx_movie **out, const char *path, const vx_movie_params *p)
 {
     vx_movie *m = *out = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a movie");
@@ -107,8 +107,26 @@ vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_para
     m->channels = p->channels;
     m->samples = p->samples;
     m->path = vx_strdup(path);
-    vx_status s = m->path ? open_movie(m, p) : vx_fail(VX_ERR_MEMORY, "no memory for a movie");
+    VX_NEED_MEMORY(m->path, "a path");
+    return vx_ok();
+}
+
+vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_params *p)
+{
+    vx_status s = allocate(out, path, p);
+    if (s.code == VX_OK) s = open_tracks(*out, p);
+    if (s.code == VX_OK) s = open_container(*out, p);
     if (s.code != VX_OK) vx_writer_destroy(out);
+    return s;
+}
+
+vx_status vx_writer_probe(const vx_movie_params *p, char *warning, size_t size)
+{
+    vx_movie *m = NULL;
+    vx_status s = allocate(&m, "", p);
+    if (s.code == VX_OK) s = open_tracks(m, p);
+    if (s.code == VX_OK && warning && size) snprintf(warning, size, "%s", m->warning);
+    vx_writer_destroy(&m);
     return s;
 }
 
