@@ -24,7 +24,7 @@ static inline vf vf_swap_pairs(vf x)
 }
 
 // Words w[r] = 8 words of row r become w[c] = word c of 8 rows.
-static inline void transpose(__m256i w[8])
+static inline __attribute__((always_inline)) void transpose(__m256i w[8])
 {
     __m256i t[8], u[8];
 #pragma GCC unroll 4

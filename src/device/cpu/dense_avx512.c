@@ -3,7 +3,9 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define MR_MANY 1
+#define MR_MANY      1
+#define VU_WIDEN(h)  (vu) _mm512_cvtepu16_epi32((__m256i)(h))
+#define VH_NARROW(u) (vh) _mm512_cvtepi32_epi16((__m512i)(u))
 enum { VL = 16, NV = 2, MR = 14, PACK_ROWS = 16 };
 typedef float vf __attribute__((vector_size(64)));
 typedef uint32_t vu __attribute__((vector_size(64)));
@@ -20,7 +22,7 @@ static inline vf vf_max(vf a, vf b)
 }
 
 // Words w[r] = 16 words of row r become w[c] = word c of 16 rows.
-static inline void transpose(__m512i w[16])
+static inline __attribute__((always_inline)) void transpose(__m512i w[16])
 {
     __m512i t[16];
 #pragma GCC unroll 8
@@ -102,8 +104,9 @@ static inline float vf_tree32(const vf v[2])
     return _mm512_cvtss_f32(t);
 }
 
-// Sixteen rows by as many whole vectors as k has; tells how many k were packed.
-static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap)
+// Sixteen rows by as many whole vectors as k has; tells how many k were packed. One instance per dtype and swap.
+static inline __attribute__((always_inline)) int pack_rows(float *dst, const char *src, ptrdiff_t stride, int k,
+                                                           const vx_dtype dtype, const bool swap)
 {
     const int size = dtype == VX_F32 ? 4 : 2, step = dtype == VX_BF16 ? 32 : 16;
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
@@ -130,6 +133,13 @@ static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_d
         }
     }
     return done;
+}
+
+static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap)
+{
+    if (dtype == VX_F32) return pack_rows(dst, src, stride, k, VX_F32, false);
+    if (dtype == VX_F16) return pack_rows(dst, src, stride, k, VX_F16, false);
+    return swap ? pack_rows(dst, src, stride, k, VX_BF16, true) : pack_rows(dst, src, stride, k, VX_BF16, false);
 }
 
 #include "device/cpu/snake_kernel.inc"

@@ -12,8 +12,10 @@
 #include "device/cpu/dense.h"
 
 enum {
-    FEW_TILES = 12,        // at most so many tiles of rows: the second way
-    FEW_PANELS = 2,        // of a piece: x is widened once for them
+    FEW_TILES = 12,  // at most so many tiles of rows: the second way
+    FEW_PANELS = 2,  // of a piece: x is widened once for them
+    FEW_PIECES = 64, // at least so many, before neighbours go together (a panel asks for its successor)
+    MOST_RUN = 8,
     ONE_TILE_BLOCK = 128,  // with a single tile, the block of k whose panel stays in the first-level cache
     GROUP_TILES = 12,      // a group's part of B crosses the third-level cache once per 12 tiles (168 rows): 0.8 bytes a cycle
     GROUP_COLUMNS = 512,   // 512 x VX_DENSE_K floats of B are 1 MiB: half of the second-level cache
@@ -35,6 +37,7 @@ struct job {
     int64_t first, count, next_first, next_count; // panels of the chunk that is multiplied, and of the one that is packed
     char *chunk, *next_chunk, *workers;
     int64_t multiply_pieces;
+    int64_t groups, run; // few rows: groups of panels, and how many neighbours make a piece
     bool swap;
 };
 
@@ -203,10 +206,21 @@ static void many_rows(vx_pool *pool, struct job *job)
     }
 }
 
-// All rows times a few panels, packed here.
-static void few_rows_piece(void *ctx, int64_t piece, int worker)
+// Asks for the same block of the panel after this one. A block of a panel is nr short stretches of memory far from each other:
+// the processor sees no pattern in them.
+static void ask_for_panel(const struct shape *s, struct panel p, int64_t k, int inner)
 {
-    const struct job *job = ctx;
+    const vx_tensor w = p.segment->weight;
+    const int64_t bytes = inner * (vx_dtype_bits(w.dtype) / 8);
+    for (int64_t row = p.row + s->nr; row < vx_min_i64(w.shape[0], p.row + 2 * s->nr); row++) {
+        const char *line = element(w, row, k);
+        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(line + b, 0, 2);
+    }
+}
+
+// All rows times a few panels, packed here.
+static void multiply_few(const struct job *job, int64_t piece, int worker)
+{
     const struct shape *s = &job->s;
     const vx_tensor x = job->args->x;
     char *mine = job->workers + (size_t)worker * s->worker;
@@ -218,6 +232,7 @@ static void few_rows_piece(void *ctx, int64_t piece, int worker)
         for (int64_t i = first; i < last; i++) {
             const struct panel p = panel_at(job->args->weight, s->nr, i);
             const vx_tensor w = p.segment->weight;
+            ask_for_panel(s, p, k, inner);
             job->kernels->pack(packed + (i - first) * inner * s->nr, element(w, p.row, k), w.stride[0], p.rows, inner, w.dtype,
                                job->swap);
         }
@@ -242,6 +257,20 @@ static void few_rows_piece(void *ctx, int64_t piece, int worker)
     }
 }
 
+static void few_rows_piece(void *ctx, int64_t piece, int worker)
+{
+    const struct job *job = ctx;
+    const int64_t last = vx_min_i64(job->groups, (piece + 1) * job->run);
+    for (int64_t group = piece * job->run; group < last; group++) multiply_few(job, group, worker);
+}
+
+static void few_rows(vx_pool *pool, struct job *job)
+{
+    job->groups = vx_ceil_div(job->s.panels, job->s.group_panels);
+    job->run = vx_max_i64(1, vx_min_i64(MOST_RUN, job->groups / FEW_PIECES));
+    vx_pool_run(pool, vx_ceil_div(job->groups, job->run), few_rows_piece, job);
+}
+
 size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);
@@ -260,7 +289,7 @@ vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
     job.chunk = scratch;
     job.next_chunk = job.chunk + s->chunk;
     job.workers = job.next_chunk + s->chunk;
-    if (s->few) vx_pool_run(cpu->pool, vx_ceil_div(s->panels, s->group_panels), few_rows_piece, &job);
+    if (s->few) few_rows(cpu->pool, &job);
     else many_rows(cpu->pool, &job);
     return vx_ok();
 }
