@@ -95,10 +95,11 @@ static vx_status decode_sound(vx_job *job, const sink *to)
     vx_stage_need need;
     vx_plan_counts counts;
     double began = vx_clock_s();
-    VX_TRY(vx_need_audio(m, job->audio_shape[2], &need, &counts));
     vx_arena *arena = NULL;
     void *wave = NULL;
     vx_job_progress(job, "decode_audio", 2, 0, 1);
+    VX_TRY(vx_audio_decoder_fold(m->audio, dev));
+    VX_TRY(vx_need_audio(m, job->audio_shape[2], &need, &counts));
     VX_TRY(vx_pages_alloc(&wave, bytes));
     vx_status s = vx_arena_create(dev, &arena, need.arena);
     if (!s.code) s = vx_device_reserve(dev, need.scratch);

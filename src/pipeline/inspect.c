@@ -14,8 +14,9 @@ static void add_problem(json_t *problems, vx_status s)
 {
     if (!s.code) return;
     char code[16];
-    snprintf(code, sizeof code, "VX-%d", (int)s.code);
-    json_array_append_new(problems, json_pack("{s:s, s:s, s:s}", "code", code, "message", s.message, "remedy", s.remedy));
+    snprintf(code, sizeof code, "VX-%04d", (int)s.code);
+    json_array_append_new(problems, json_pack("{s:s, s:o, s:o}", "code", code, "message", vx_json_name(s.message), "remedy",
+                                              vx_json_name(s.remedy)));
 }
 
 static void inspect_component(json_t *list, json_t *problems, vx_model *m, vx_component_kind kind)
@@ -25,9 +26,10 @@ static void inspect_component(json_t *list, json_t *problems, vx_model *m, vx_co
         add_problem(problems, vx_model_map_need(&m->map, kind));
         return;
     }
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "name", component_names[kind], "path", vx_component_path(c),
-                                          "layout", vx_component_layout(c) == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official",
-                                          "bytes", (json_int_t)vx_component_bytes(c)));
+    json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:I}", "name", component_names[kind], "path",
+                                          vx_json_name(vx_component_path(c)), "layout",
+                                          vx_component_layout(c) == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official", "bytes",
+                                          (json_int_t)vx_component_bytes(c)));
 }
 
 static json_t *dimensions(const vx_model *m)
@@ -122,7 +124,7 @@ static vx_status inspect_tensors(const char *path, json_t *o)
     json_object_set_new(o, "tensors", list);
     const char *request = vx_safetensors_metadata(st, "request");
     json_t *parsed = request ? json_loads(request, 0, NULL) : NULL;
-    if (request) json_object_set_new(o, "request", parsed ? parsed : json_string(request));
+    if (request) json_object_set_new(o, "request", parsed ? parsed : vx_json_name(request));
     vx_safetensors_close(&st);
     return vx_ok();
 }
@@ -161,7 +163,7 @@ static bool looks_like_mp4(const char *path)
 vx_status vx_inspect(vx_context *context, const char *path, char **json)
 {
     json_t *o = json_object(), *problems = json_array();
-    json_object_set_new(o, "path", json_string(path));
+    json_object_set_new(o, "path", vx_json_name(path));
     vx_status s = vx_ok();
     if (looks_like_mp4(path)) s = inspect_movie(path, o);
     else if (vx_folder_exists(path)) s = inspect_model(context, path, o, problems);

@@ -158,9 +158,11 @@ vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const v
 vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
 vx_record *vx_record_create(const vx_job *job);
+uint64_t vx_record_bytes(const vx_job *job); // what it will take
 void vx_record_free(vx_record *record);
 json_t *vx_result_object(const vx_job *job);         // new reference
 json_t *vx_request_object(const vx_job *job);        // what a latents file and an MP4 carry
+json_t *vx_json_name(const char *text);              // of a file: bytes that are not UTF-8 become \xNN; new reference
 vx_status vx_json_text(json_t *object, char **text); // steals the reference
 
 #endif

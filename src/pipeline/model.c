@@ -123,7 +123,7 @@ vx_status vx_model_vaes(vx_model *m, bool video, bool audio)
     }
     if (audio && !m->audio) {
         VX_TRY(open_component(m, VX_AUDIO_VAE));
-        VX_TRY(vx_audio_decoder_open(&m->audio, m->component[VX_AUDIO_VAE], m->context->device));
+        VX_TRY(vx_audio_decoder_bind(&m->audio, m->component[VX_AUDIO_VAE]));
     }
     m->load_s += vx_clock_s() - began;
     return vx_ok();

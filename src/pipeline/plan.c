@@ -142,30 +142,40 @@ vx_status vx_job_plan(vx_job *job)
             VX_TRY_IN(vx_need_text(m, job->text_rows, r->act, &need, &counts), "plan of text");
             set_stage(&p->stage[0], "text", &counts, need.arena + need.scratch + embeds + layout);
         }
-        held += embeds + layout;
+        held += embeds + layout + vx_record_bytes(job);
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
-        set_stage(&p->stage[1], "denoise", &counts,
-                  need.arena + need.scratch + 2 * held); // the noise is drawn on the host beside the latents
+        set_stage(&p->stage[1], "denoise", &counts, need.arena + need.scratch + held);
     }
+    if (!p->num_frames && job->video_shape[1]) p->num_frames = vx_decoded_frames(job->video_shape[1]);
+    p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
     p->stage[0].name = "text", p->stage[1].name = "denoise", p->stage[2].name = "decode_audio", p->stage[3].name = "decode_video";
     if (!r->latents_only && m->audio && job->audio_shape[2]) {
         VX_TRY_IN(vx_need_audio(m, job->audio_shape[2], &need, &counts), "plan of decode_audio");
+        size_t folded, passing;
+        VX_TRY(vx_audio_decoder_fold_bytes(m->audio, m->context->device, &folded, &passing));
         uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS *
                         sizeof(float);
-        set_stage(&p->stage[2], "decode_audio", &counts, need.arena + need.scratch + held + wave);
-        held += wave;
+        // Weights are folded before the stage's own memory is taken; the sound is gone before the picture begins.
+        uint64_t run = need.arena + need.scratch + wave;
+        set_stage(&p->stage[2], "decode_audio", &counts, (run > passing ? run : passing) + held + folded);
+        held += folded;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
-        if (!p->num_frames) p->num_frames = vx_decoded_frames(job->video_shape[1]);
         VX_TRY_IN(vx_need_video(m, job->video_shape, &need, &counts), "plan of decode_video");
         uint64_t frames =
             (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
-        uint64_t movie = vx_movie_memory(
-            &(vx_movie_params){ .width = p->width, .height = p->height, .frames = p->num_frames, .pixel_format = "yuv420p" });
+        uint64_t movie = vx_movie_memory(&(vx_movie_params){ .width = p->width,
+                                                             .height = p->height,
+                                                             .frames = p->num_frames,
+                                                             .pixel_format = "yuv420p",
+                                                             .audio_codec = job->audio_shape[2] ? "aac" : NULL,
+                                                             .audio_bitrate = 192000,
+                                                             .sample_rate = 32000,
+                                                             .samples = (int64_t)p->output_samples,
+                                                             .threads = m->context->threads });
         set_stage(&p->stage[3], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
     }
-    p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
     for (int i = 0; i < VX_PLAN_STAGES; i++) {
         p->flop += p->stage[i].flop;
         if (p->stage[i].host_bytes > p->host_bytes) p->host_bytes = p->stage[i].host_bytes;

@@ -23,6 +23,15 @@ void vx_record_free(vx_record *r)
     vx_free(r);
 }
 
+uint64_t vx_record_bytes(const vx_job *job)
+{
+    if (!job->request.record) return 0;
+    const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
+    uint64_t evaluation = (uint64_t)job->layout.video_rows * 4 * (uint64_t)c->latent_channels +
+                          (uint64_t)job->layout.audio_rows * (uint64_t)c->audio_channels;
+    return (uint64_t)(job->request.evaluations + 1) * evaluation * sizeof(float); // and the inputs of the first
+}
+
 vx_record *vx_record_create(const vx_job *job)
 {
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "base/sha256.h"
+#include "base/str.h"
 #include "pipeline/internal.h"
 
 vx_status vx_json_text(json_t *object, char **text)
@@ -15,6 +16,22 @@ vx_status vx_json_text(json_t *object, char **text)
     return *text ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a report");
 }
 
+json_t *vx_json_name(const char *text)
+{
+    size_t size = strlen(text), bad;
+    vx_str s = { 0 };
+    while (!vx_utf8_valid(text, size, &bad)) {
+        vx_str_put(&s, text, bad);
+        vx_str_print(&s, "\\x%02x", (unsigned char)text[bad]);
+        text += bad + 1;
+        size -= bad + 1;
+    }
+    vx_str_put(&s, text, size);
+    json_t *v = json_string(s.data ? s.data : "");
+    vx_str_free(&s);
+    return v;
+}
+
 static const char *variant_name(vx_variant v)
 {
     return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown";
@@ -22,14 +39,14 @@ static const char *variant_name(vx_variant v)
 
 static json_t *model_object(const vx_model *m)
 {
-    return json_pack("{s:s, s:s, s:s}", "path", m->map.root, "variant", variant_name(m->map.variant), "layout",
+    return json_pack("{s:o, s:s, s:s}", "path", vx_json_name(m->map.root), "variant", variant_name(m->map.variant), "layout",
                      m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official");
 }
 
 static json_t *notes_array(const vx_notes *notes)
 {
     json_t *a = json_array();
-    for (int i = 0; i < notes->count; i++) json_array_append_new(a, json_string(notes->text[i]));
+    for (int i = 0; i < notes->count; i++) json_array_append_new(a, vx_json_name(notes->text[i]));
     return a;
 }
 
@@ -89,7 +106,7 @@ static json_t *hash(const float *values, size_t count)
 json_t *vx_result_object(const vx_job *job)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "output", job->output ? json_string(job->output) : json_null());
+    json_object_set_new(o, "output", job->output ? vx_json_name(job->output) : json_null());
     if (job->has_layout) set_request(o, job);
     else {
         json_t *from = vx_request_object(job);
@@ -153,9 +170,9 @@ static json_t *files_array(const vx_model *m)
     json_t *a = json_array();
     for (int i = 0; i < VX_COMPONENT_KINDS; i++)
         if (m->component[i])
-            json_array_append_new(a, json_pack("{s:s, s:I}", "path", vx_component_path(m->component[i]), "bytes",
+            json_array_append_new(a, json_pack("{s:o, s:I}", "path", vx_json_name(vx_component_path(m->component[i])), "bytes",
                                                (json_int_t)vx_component_bytes(m->component[i])));
-    if (m->tokenizer) json_array_append_new(a, json_pack("{s:s}", "path", m->map.tokenizer));
+    if (m->tokenizer) json_array_append_new(a, json_pack("{s:o}", "path", vx_json_name(m->map.tokenizer)));
     return a;
 }
 

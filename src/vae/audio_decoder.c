@@ -165,27 +165,27 @@ static vx_status read_statistics(vx_audio_decoder *d, vx_component *c)
     return vx_statistics_check(c, g->latent_channels, g->latents_mean, g->latents_std);
 }
 
-static vx_status open_from(vx_audio_decoder *d, vx_component *c, vx_device *dev)
+static vx_status bind_from(vx_audio_decoder *d, vx_component *c)
 {
     VX_TRY(read_widths(d, c));
     VX_TRY(read_stages(d, c));
     VX_TRY(check_encoder_rates(d, c));
     VX_TRY(read_blocks(d, c));
     VX_TRY(read_statistics(d, c));
-    VX_TRY(vx_audio_weights_bind(d, c, dev));
+    VX_TRY(vx_audio_weights_bind(d, c));
     d->context = vx_audio_context(d);
     static const char *const others[] = { "encoder.", "pre_block.", "mean_proj.", "logs_proj." };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) vx_component_ignore(c, others[i]);
     return vx_component_finish(c);
 }
 
-vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component, vx_device *dev)
+vx_status vx_audio_decoder_bind(vx_audio_decoder **out, vx_component *component)
 {
     *out = NULL;
     vx_audio_decoder *d = vx_alloc_array(1, sizeof *d);
     VX_NEED_MEMORY(d, "the audio decoder");
     d->component = component;
-    vx_status s = open_from(d, component, dev);
+    vx_status s = bind_from(d, component);
     if (s.code != VX_OK) {
         vx_audio_decoder_close(&d);
         return vx_within(s, "audio VAE");
@@ -194,10 +194,19 @@ vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component,
     return vx_ok();
 }
 
+vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component, vx_device *dev)
+{
+    VX_TRY(vx_audio_decoder_bind(out, component));
+    vx_status s = vx_audio_decoder_fold(*out, dev);
+    if (s.code != VX_OK) vx_audio_decoder_close(out);
+    return vx_within(s, "audio VAE");
+}
+
 void vx_audio_decoder_close(vx_audio_decoder **decoder)
 {
     if (!*decoder) return;
     vx_arena_destroy(&(*decoder)->weights);
+    vx_free((*decoder)->made);
     vx_free(*decoder);
     *decoder = NULL;
 }

@@ -27,19 +27,28 @@ typedef struct vx_audio_stage {
     vx_audio_block block[VX_AUDIO_BLOCKS];
 } vx_audio_stage;
 
+// What the file does not hold as it is used: `from` widened, and folded with `gain` where that is there.
+typedef struct vx_audio_made {
+    vx_tensor from, gain;
+    vx_tensor *to;
+} vx_audio_made;
+
 struct vx_audio_decoder {
     vx_audio_decoder_config config;
     vx_component *component; // borrowed
-    vx_arena *weights;       // what had to be folded or widened
-    int blocks;              // AMP blocks of a stage
-    int64_t context;         // latents on each side that a latent's samples depend on
+    vx_arena *weights;       // what had to be folded or widened; NULL until then
+    vx_audio_made *made;
+    int64_t made_count, made_capacity;
+    size_t largest;  // bytes of one of them, widened
+    int blocks;      // AMP blocks of a stage
+    int64_t context; // latents on each side that a latent's samples depend on
     vx_audio_conv in_proj, pre, post;
     vx_audio_stage stage[VX_AUDIO_STAGES];
     vx_audio_activation last;
 };
 
-// Binds and folds. The sizes in d->config, d->blocks and the stages' rates and dilations are set.
-vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c, vx_device *dev);
+// Binds, from headers. The sizes in d->config, d->blocks and the stages' rates and dilations are set.
+vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c);
 // Shape of a convolution's weight in any of its spellings; rank 0 if absent.
 void vx_audio_weight_shape(const vx_component *c, const char *name, int *rank, int64_t shape[VX_MAX_RANK]);
 // One folded weight: w[i] = v[i] * (g[i] / |v[i]|), norm and product in double, rounded once. v [rows, row], g [rows].

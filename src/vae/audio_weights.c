@@ -19,35 +19,26 @@ static const float filter_table[VX_AUDIO_TAPS] = {
 };
 static const float filter_tolerance = 1e-6f; // a float64 design differs by 2.6e-8 (A3)
 
-// What is made at open: `from` widened, and folded with `gain` where that is there.
-typedef struct job {
-    vx_tensor from, gain;
-    vx_tensor *to;
-} job;
-
 typedef struct binding {
     vx_audio_decoder *d;
     vx_component *c;
-    job *jobs;
-    int64_t count, capacity;
-    size_t largest; // bytes of one of them, widened
     bool warned_narrow, warned_filter;
 } binding;
 
-static vx_status add_job(binding *b, vx_tensor from, vx_tensor gain, vx_tensor *to)
+static vx_status make_later(vx_audio_decoder *d, vx_tensor from, vx_tensor gain, vx_tensor *to)
 {
-    if (b->count == b->capacity) {
-        int64_t capacity = b->capacity ? 2 * b->capacity : 64;
-        job *more = vx_realloc(b->jobs, (size_t)capacity * sizeof *more);
+    if (d->made_count == d->made_capacity) {
+        int64_t capacity = d->made_capacity ? 2 * d->made_capacity : 64;
+        vx_audio_made *more = vx_realloc(d->made, (size_t)capacity * sizeof *more);
         VX_NEED_MEMORY(more, "the audio decoder's weights");
-        b->jobs = more;
-        b->capacity = capacity;
+        d->made = more;
+        d->made_capacity = capacity;
     }
-    b->jobs[b->count++] = (job){ from, gain, to };
-    vx_tensor made = vx_tensor_make(NULL, VX_F32, from.rank, from.shape);
-    size_t bytes = vx_tensor_bytes(made);
-    if (bytes > b->largest) b->largest = bytes;
-    *to = made;
+    d->made[d->made_count++] = (vx_audio_made){ from, gain, to };
+    vx_tensor shape = vx_tensor_make(NULL, VX_F32, from.rank, from.shape);
+    size_t bytes = vx_tensor_bytes(shape);
+    if (bytes > d->largest) d->largest = bytes;
+    *to = shape;
     return vx_ok();
 }
 
@@ -64,7 +55,7 @@ static vx_status get(binding *b, const char *name, int rank, const int64_t *shap
         vx_log(VX_LOG_WARNING, "%s: '%s' is %s: the audio VAE was released in F32, a narrower copy sounds quieter",
                vx_component_path(b->c), name, vx_dtype_name(t.dtype));
     b->warned_narrow = true;
-    return add_job(b, t, (vx_tensor){ 0 }, out);
+    return make_later(b->d, t, (vx_tensor){ 0 }, out);
 }
 
 static const struct {
@@ -109,7 +100,7 @@ static vx_status get_conv(binding *b, const char *name, int64_t first, int64_t s
         VX_TRY(vx_component_tensor(b->c, full, VX_DTYPE_NONE, 3, shape, &v));
         snprintf(full, sizeof full, "%s%s", name, spelling[s].length);
         VX_TRY(vx_component_tensor(b->c, full, VX_DTYPE_NONE, 3, lengths, &g));
-        VX_TRY(add_job(b, v, g, &conv->weight));
+        VX_TRY(make_later(b->d, v, g, &conv->weight));
     }
     if (biases == 0) return vx_ok();
     snprintf(full, sizeof full, "%s.bias", name);
@@ -120,7 +111,7 @@ static vx_status get_filter(binding *b, const char *name, vx_tensor *out)
 {
     if (!vx_component_has(b->c, name)) {
         vx_tensor table = vx_tensor_of((void *)filter_table, VX_F32, VX_AUDIO_TAPS);
-        return add_job(b, table, (vx_tensor){ 0 }, out);
+        return make_later(b->d, table, (vx_tensor){ 0 }, out);
     }
     vx_tensor t;
     VX_TRY(vx_component_get(b->c, name, VX_F32, &t, 1, 1, VX_AUDIO_TAPS));
@@ -209,21 +200,20 @@ void vx_audio_fold(float *out, const float *v, const float *g, int64_t rows, int
     }
 }
 
-static vx_status make(binding *b, vx_device *dev)
+static vx_status make_all(vx_audio_decoder *d, vx_arena *weights, vx_device *dev)
 {
-    float *host = vx_alloc(b->largest), *gain = vx_alloc(b->largest);
-    bool enough = host && gain;
-    vx_status s = enough ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to fold the audio decoder's weights");
-    for (int64_t i = 0; enough && i < b->count && s.code == VX_OK; i++) {
-        const job *j = &b->jobs[i];
-        *j->to = vx_arena_take(b->d->weights, VX_F32, j->from.rank, j->from.shape);
-        widen(host, j->from);
-        if (j->gain.rank) {
-            widen(gain, j->gain);
-            int64_t rows = j->from.shape[0];
-            vx_audio_fold(host, host, gain, rows, vx_tensor_count(j->from) / rows);
+    float *host = vx_alloc(d->largest), *gain = vx_alloc(d->largest);
+    vx_status s = host && gain ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to fold the audio decoder's weights");
+    for (int64_t i = 0; i < d->made_count && s.code == VX_OK; i++) {
+        const vx_audio_made *m = &d->made[i];
+        *m->to = vx_arena_take(weights, VX_F32, m->from.rank, m->from.shape);
+        widen(host, m->from);
+        if (m->gain.rank) {
+            widen(gain, m->gain);
+            int64_t rows = m->from.shape[0];
+            vx_audio_fold(host, host, gain, rows, vx_tensor_count(m->from) / rows);
         }
-        s = vx_upload(dev, *j->to, host);
+        s = vx_upload(dev, *m->to, host);
     }
     vx_free(host);
     vx_free(gain);
@@ -231,26 +221,43 @@ static vx_status make(binding *b, vx_device *dev)
 }
 
 // The arena knows best what it needs for all of them.
-static vx_status create_arena(binding *b, vx_device *dev)
+static vx_status plan_weights(const vx_audio_decoder *d, vx_device *dev, size_t *bytes)
 {
     vx_device *plan = NULL;
     vx_arena *planned = NULL;
     VX_TRY(vx_device_plan_create(&plan, dev));
     vx_status s = vx_arena_create(plan, &planned, 0);
-    for (int64_t i = 0; i < b->count && s.code == VX_OK; i++)
-        vx_arena_take(planned, VX_F32, b->jobs[i].from.rank, b->jobs[i].from.shape);
-    if (s.code == VX_OK) s = vx_arena_create(dev, &b->d->weights, vx_arena_high(planned));
+    for (int64_t i = 0; i < d->made_count && s.code == VX_OK; i++)
+        vx_arena_take(planned, VX_F32, d->made[i].from.rank, d->made[i].from.shape);
+    if (s.code == VX_OK) *bytes = vx_arena_high(planned);
     vx_arena_destroy(&planned);
     vx_device_destroy(&plan);
     return s;
 }
 
-vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c, vx_device *dev)
+vx_status vx_audio_decoder_fold_bytes(const vx_audio_decoder *d, vx_device *dev, size_t *kept, size_t *passing)
+{
+    *kept = *passing = 0;
+    if (d->weights) return vx_ok();
+    *passing = d->largest;
+    return plan_weights(d, dev, kept);
+}
+
+vx_status vx_audio_decoder_fold(vx_audio_decoder *d, vx_device *dev)
+{
+    if (d->weights) return vx_ok();
+    vx_arena *weights = NULL;
+    size_t bytes;
+    VX_TRY(plan_weights(d, dev, &bytes));
+    VX_TRY(vx_arena_create(dev, &weights, bytes));
+    vx_status s = make_all(d, weights, dev);
+    if (s.code == VX_OK) d->weights = weights;
+    else vx_arena_destroy(&weights);
+    return s;
+}
+
+vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c)
 {
     binding b = { .d = d, .c = c };
-    vx_status s = bind_all(&b);
-    if (s.code == VX_OK) s = create_arena(&b, dev);
-    if (s.code == VX_OK) s = make(&b, dev);
-    vx_free(b.jobs);
-    return s;
+    return bind_all(&b);
 }
