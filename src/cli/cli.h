@@ -67,11 +67,26 @@ typedef struct session {
 } session;
 vx_status session_open(session *s, options *o, bool with_model);
 void session_close(session *s);
-void watch_job(vx_job *job); // SIGINT and SIGTERM cancel it; a second one ends the process. NULL: none
+void watch_signals(bool json); // from the start: until a job is watched, SIGINT, SIGTERM and SIGHUP end the process with 130
+void watch_job(vx_job *job);   // they cancel it; a second one ends the process. NULL: none runs now, more may come
 bool interrupted(void);
 
+// files.c: what is written against everything else that is named, before anything is opened
+typedef struct named_file {
+    const char *field, *path; // path NULL or "": not given
+    bool written;
+} named_file;
+vx_status check_files(const named_file *files, int count, bool replace);
+const char *input_path(const char *path); // "-" is standard input
+
 // report.c
-int report_error(const options *o, vx_status s);     // prints, gives the exit status
+int report_error(const options *o, vx_status s); // prints, gives the exit status
+void print_error(const char *where, const vx_status *s);
+json_t *error_json(const vx_status *s);           // {code, message, remedy, field}; new reference
+char *clean_text(const char *text, bool visible); // valid UTF-8; with `visible` no control characters either. malloc'ed
+void put_line(const char *line);                  // a result; a failure is remembered for check_stdout
+void put_json(json_t *object);                    // steals the reference
+vx_status check_stdout(void);
 void print_json(const options *o, const char *json); // as it is with --json, else for people
 void print_tree(FILE *to, const json_t *value, int indent);
 void on_log(void *user, int level, const char *text);

@@ -39,13 +39,20 @@ vx_status command_decode(options *o)
     if (!status.code && !o->latents) status = usage_error(VX_ERR_REQUIRED, "latents", "no latents were named (--latents FILE)");
     if (!status.code && !output && !o->save_tensors)
         status = usage_error(VX_ERR_REQUIRED, "output", "no output was named (--output FILE.mp4 or --save-tensors FILE)");
+    const named_file files[] = {
+        { "latents", o->latents, false },
+        { "log_file", o->log_file, false },
+        { "output", output, true },
+        { "save_tensors", o->save_tensors, true },
+    };
+    if (!status.code) status = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
     if (status.code) return status;
     session s = { 0 };
     vx_job *job = NULL;
     char *json = NULL;
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
     status = session_open(&s, o, true);
-    if (!status.code) status = vx_job_from_latents(s.model, o->latents, o->denormalised, &callbacks, &job);
+    if (!status.code) status = vx_job_from_latents(s.model, input_path(o->latents), o->denormalised, &callbacks, &job);
     if (!status.code) {
         watch_job(job);
         status = decode_to(o, job);
@@ -53,8 +60,8 @@ vx_status command_decode(options *o)
         progress_end(o);
     }
     if (!status.code) status = vx_job_result(job, &json);
-    if (!status.code && o->json) puts(json);
-    else if (!status.code && !o->quiet) puts(output ? output : o->save_tensors);
+    if (!status.code && o->json) put_line(json);
+    else if (!status.code && !o->quiet) put_line(output ? output : o->save_tensors);
     vx_text_free(json);
     vx_job_destroy(&job);
     session_close(&s);
@@ -97,7 +104,7 @@ vx_status command_inspect(options *o)
     session s = { 0 };
     char *json = NULL;
     status = session_open(&s, o, false);
-    if (!status.code) status = vx_inspect(s.context, o->argument[0], &json);
+    if (!status.code) status = vx_inspect(s.context, input_path(o->argument[0]), &json);
     if (!status.code) print_json(o, json);
     vx_text_free(json);
     session_close(&s);
@@ -139,7 +146,7 @@ vx_status command_bench(options *o)
                           &(vx_bench_params){ VX_INIT(vx_bench_params), .what = o->argument[0], .model = s.model,
                                               .request = &request, .runs = (int)runs },
                           &json);
-    if (!status.code) puts(json); // always JSON: it is for machines
+    if (!status.code) put_line(json); // always JSON: it is for machines
     vx_text_free(json);
     session_close(&s);
     return status;

@@ -60,14 +60,19 @@ static vx_status rescue(options *o, vx_job *job, const clip *c, vx_status failed
     return failed;
 }
 
-static vx_status deliver(options *o, vx_job *job, const clip *c, const vx_media_params *media)
+// What can be written is written, whatever else fails: the first error is reported.
+static vx_status deliver(options *o, vx_job *job, clip *c, const vx_media_params *media)
 {
-    vx_status s = vx_job_run(job);
-    if (!s.code && c->latents[0]) s = vx_job_save_latents(job, c->latents, o->yes);
-    if (!s.code && c->dump[0]) s = vx_job_dump_tensors(job, c->dump, o->yes);
-    if (s.code || !c->output[0]) return s;
+    vx_status s = vx_job_run(job), first = none();
+    if (s.code) return s;
+    if (c->latents[0]) first = vx_job_save_latents(job, c->latents, o->yes);
+    if (first.code) c->latents[0] = 0;
+    if (c->dump[0]) s = vx_job_dump_tensors(job, c->dump, o->yes);
+    if (!first.code) first = s;
+    if (!c->output[0]) return first;
     s = vx_job_write_mp4(job, c->output, media);
-    return s.code ? rescue(o, job, c, s) : s;
+    if (s.code) s = rescue(o, job, c, s);
+    return first.code ? first : s;
 }
 
 static void summary(const options *o, const clip *c, const char *json)
@@ -78,39 +83,67 @@ static void summary(const options *o, const clip *c, const char *json)
         return;
     }
     const char *name = c->output[0] ? c->output : c->latents[0] ? c->latents : c->dump;
-    printf("%s: %lldx%lld, %lld frames (%.2f s), seed %lld, %lld evaluations, %.1f s\n", name,
-           (long long)json_integer_value(json_object_get(r, "width")),
-           (long long)json_integer_value(json_object_get(r, "height")),
-           (long long)json_integer_value(json_object_get(r, "frames")), json_real_value(json_object_get(r, "seconds")),
-           (long long)json_integer_value(json_object_get(r, "seed")),
-           (long long)json_integer_value(json_object_get(r, "evaluations")),
-           json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
+    char line[MAX_PATH + 256];
+    snprintf(line, sizeof line, "%s: %lldx%lld, %lld frames (%.2f s), seed %lld, %lld evaluations, %.1f s", name,
+             (long long)json_integer_value(json_object_get(r, "width")),
+             (long long)json_integer_value(json_object_get(r, "height")),
+             (long long)json_integer_value(json_object_get(r, "frames")), json_real_value(json_object_get(r, "seconds")),
+             (long long)json_integer_value(json_object_get(r, "seed")),
+             (long long)json_integer_value(json_object_get(r, "evaluations")),
+             json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
     json_decref(r);
+    put_line(line);
 }
 
-// Existing files are found before anything is computed.
-static vx_status check_files(const options *o, const clip *c)
+static vx_status name_clip(clip *c, const vx_delivery *d, int index)
 {
-    const char *const names[] = { c->latents, c->dump };
-    for (int i = 0; i < 2 && !o->yes; i++) {
-        FILE *f = names[i][0] ? fopen(names[i], "rb") : NULL;
-        if (!f) continue;
-        fclose(f);
-        vx_status s = usage_error(VX_ERR_OUTPUT_EXISTS, i ? "dump_tensors" : "save_latents", "%s: exists already", names[i]);
-        snprintf(s.remedy, sizeof s.remedy, "use another name, or -y to replace it");
-        return s;
+    int outputs = d->outputs ? d->outputs : 1;
+    vx_status s = numbered(c->output, d->output, index, outputs, "output");
+    if (!s.code) s = numbered(c->latents, d->save_latents, index, outputs, "save_latents");
+    if (!s.code) s = numbered(c->dump, d->dump_tensors, index, outputs, "dump_tensors");
+    return s;
+}
+
+// What the names and the seed alone can rule out, for all clips, before anything is opened.
+static vx_status check_clips(const options *o, clip *c, const vx_request_builder *builder)
+{
+    const vx_request *r = vx_request_builder_request(builder);
+    const vx_delivery *d = vx_request_builder_delivery(builder);
+    if (!d->output && !d->save_latents && !d->dump_tensors) {
+        vx_status missing = usage_error(VX_ERR_REQUIRED, "output", "no output was named");
+        snprintf(missing.remedy, sizeof missing.remedy, "give --output FILE.mp4 (or --save-latents, --dump-tensors)");
+        return missing;
+    }
+    if (r->seed_set && d->outputs > 1 && r->seed > INT64_MAX - (uint64_t)(d->outputs - 1))
+        return usage_error(VX_ERR_RANGE, "seed", "the last of %d outputs would have a seed beyond %lld", d->outputs,
+                           (long long)INT64_MAX);
+    for (int i = 0; i < (d->outputs ? d->outputs : 1); i++) {
+        vx_status s = name_clip(c, d, i);
+        if (s.code) return s;
+        size_t size = strlen(c->output);
+        if (size && strcmp(c->output, "-") && (size < 5 || strcmp(c->output + size - 4, ".mp4"))) {
+            s = usage_error(VX_ERR_VALUE, "output", "'%s': only .mp4 files are written", c->output);
+            snprintf(s.remedy, sizeof s.remedy, "name the output something.mp4");
+            return s;
+        }
+        const named_file files[] = {
+            { "prompt_file", o->prompt_file, false }, { "jobs", o->jobs, false },    { "prompt_embeds", r->prompt_embeds, false },
+            { "log_file", o->log_file, false },       { "output", c->output, true }, { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
+        };
+        s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
+        if (s.code) return s;
     }
     return none();
 }
 
-static vx_status one_clip(options *o, session *s, const vx_request *request, const vx_media_params *media, const clip *c,
+static vx_status one_clip(options *o, session *s, const vx_request *request, const vx_media_params *media, clip *c,
                           uint64_t *seed)
 {
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
     vx_job *job = NULL;
     char *json = NULL;
-    vx_status status = check_files(o, c);
-    if (!status.code) status = vx_job_create(s->model, request, &callbacks, &job);
+    vx_status status = vx_job_create(s->model, request, &callbacks, &job);
     if (status.code) return status;
     *seed = vx_job_seed(job);
     watch_job(job);
@@ -120,9 +153,8 @@ static vx_status one_clip(options *o, session *s, const vx_request *request, con
     progress_end(o);
     if (!status.code) status = vx_job_result(job, &json);
     if (!status.code) {
-        if (o->json || o->jobs) puts(json);
+        if (o->json || o->jobs) put_line(json);
         else summary(o, c, json);
-        fflush(stdout);
     }
     vx_text_free(json);
     vx_job_destroy(&job);
@@ -135,22 +167,16 @@ static vx_status all_clips(options *o, session *s, const vx_request_builder *bui
     vx_media_params media = *vx_request_builder_media(builder);
     const vx_delivery *d = vx_request_builder_delivery(builder);
     int outputs = d->outputs ? d->outputs : 1;
-    if (!d->output && !d->save_latents && !d->dump_tensors) {
-        vx_status missing = usage_error(VX_ERR_REQUIRED, "output", "no output was named");
-        snprintf(missing.remedy, sizeof missing.remedy, "give --output FILE.mp4 (or --save-latents, --dump-tensors)");
-        return missing;
-    }
     request.record_tensors = d->dump_tensors;
     request.latents_only = !d->output;
     media.replace = o->yes;
     clip *c = calloc(1, sizeof *c);
     if (!c) return usage_error(VX_ERR_MEMORY, "", "no memory for file names");
-    vx_status status = none();
+    vx_status status = check_clips(o, c, builder);
+    if (!status.code && !s->model) status = session_open(s, o, true);
     for (int i = 0; i < outputs && !status.code && !interrupted(); i++) {
         uint64_t seed;
-        status = numbered(c->output, d->output, i, outputs, "output");
-        if (!status.code) status = numbered(c->latents, d->save_latents, i, outputs, "save_latents");
-        if (!status.code) status = numbered(c->dump, d->dump_tensors, i, outputs, "dump_tensors");
+        status = name_clip(c, d, i);
         if (!status.code) status = one_clip(o, s, &request, &media, c, &seed);
         if (status.code) break;
         request.seed_set = true;
@@ -171,15 +197,10 @@ static vx_status one_line(options *o, session *s, const char *line, size_t size,
     if (!status.code) status = all_clips(o, s, b);
     vx_request_builder_destroy(&b);
     if (!status.code) return status;
-    char code[16];
-    snprintf(code, sizeof code, "VX-%04d", (int)status.code);
-    fprintf(stderr, "vortex: error %s: job %d: %s. %s\n", code, number, status.message, status.remedy);
-    json_t *e = json_pack("{s:i, s:{s:s, s:s, s:s, s:s}}", "job", number, "error", "code", code, "message", status.message,
-                          "remedy", status.remedy, "field", status.field);
-    if (e) json_dumpf(e, stdout, JSON_COMPACT);
-    puts("");
-    fflush(stdout);
-    json_decref(e);
+    char where[32];
+    snprintf(where, sizeof where, "job %d: ", number);
+    print_error(where, &status);
+    put_json(json_pack("{s:i, s:o}", "job", number, "error", error_json(&status)));
     return status;
 }
 
@@ -208,10 +229,12 @@ vx_status command_generate(options *o)
 {
     if (o->arguments) return usage_error(VX_ERR_USAGE, "", "'%.60s': generate takes options only", o->argument[0]);
     if (o->dry_run) return command_plan(o);
+    if (o->jobs && o->prompt_file && !strcmp(o->jobs, "-") && !strcmp(o->prompt_file, "-"))
+        return usage_error(VX_ERR_CONFLICT, "jobs", "--jobs and --prompt-file cannot both be standard input");
     vx_status status = take_prompt_file(o), first = none();
     if (status.code) return status;
     session s = { 0 };
-    status = session_open(&s, o, true);
+    if (o->jobs) status = session_open(&s, o, true);
     if (!status.code) status = o->jobs ? run_jobs(o, &s, &first) : all_clips(o, &s, o->builder);
     session_close(&s);
     if (status.code || !first.code) return status;

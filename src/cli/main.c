@@ -1,22 +1,17 @@
 // vortex COMMAND ...: finds the command, reads its options, runs it, reports.
-#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
+
+static vx_status command_help(options *o);
 
 static vx_status command_encode(options *o)
 {
     (void)o;
     return usage_error(VX_ERR_UNAVAILABLE, "", "vortex encode: the encoders are not supported in this version");
-}
-
-static vx_status command_help(options *o)
-{
-    if (o->man) print_man(stdout);
-    else if (o->completion) print_completion(stdout);
-    else print_help(stdout, o->arguments ? o->argument[0] : NULL);
-    return (vx_status){ 0 };
 }
 
 // clang-format off
@@ -35,28 +30,71 @@ const command command_table[] = {
 // clang-format on
 const int command_count = (int)(sizeof command_table / sizeof *command_table);
 
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < command_count; i++)
+        if (!strcmp(name, command_table[i].name)) return &command_table[i];
+    return NULL;
+}
+
+static vx_status not_a_command(const char *name)
+{
+    vx_status s = usage_error(VX_ERR_USAGE, "", "'%.60s' is not a command", name);
+    snprintf(s.remedy, sizeof s.remedy, "see vortex help");
+    return s;
+}
+
+static vx_status command_help(options *o)
+{
+    if (o->man) print_man(stdout);
+    else if (o->completion) print_completion(stdout);
+    else if (o->arguments && !find_command(o->argument[0])) return not_a_command(o->argument[0]);
+    else print_help(stdout, o->arguments ? o->argument[0] : NULL);
+    return (vx_status){ 0 };
+}
+
+// Whether errors of the options themselves are reported as JSON, too.
+static bool asks_for_json(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--json")) return true;
+    return false;
+}
+
 static int run(const command *c, int argc, char **argv)
 {
-    options o = { .command = c->id, .command_name = c->name };
+    options o = { .command = c->id, .command_name = c->name, .json = asks_for_json(argc, argv) };
+    watch_signals(o.json);
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--")) break;
-        if (!strcmp(argv[i], "--json")) o.json = true; // errors of the options themselves are reported in it, too
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             print_help(stdout, c->name);
             return 0;
         }
     }
-    vx_status s = options_parse(&o, argc, argv);
+    // What encode is asked does not matter: it is refused as a whole.
+    vx_status s = c->id == CMD_ENCODE ? (vx_status){ 0 } : options_parse(&o, argc, argv);
     if (!s.code) s = c->run(&o);
-    if (!s.code && (fflush(stdout) || ferror(stdout)))
-        s = usage_error(errno == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s", strerror(errno));
+    if (!s.code) s = check_stdout();
     int status = s.code && s.message[0] ? report_error(&o, s) : vx_exit_status(s.code);
     options_free(&o);
     return status;
 }
 
+// A standard descriptor that is closed would be given to the next file opened, and messages would be written into it.
+static void keep_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0) {
+            // Standard output stays unwritable: a result that cannot be told is an error.
+            int opened = open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+            (void)opened;
+        }
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); // a reader that went away is an error of that write
     signal(SIGXFSZ, SIG_IGN); // so is a file-size limit
     if (argc < 2) {
@@ -71,10 +109,6 @@ int main(int argc, char **argv)
         print_help(stdout, NULL);
         return 0;
     }
-    for (int i = 0; i < command_count; i++)
-        if (!strcmp(argv[1], command_table[i].name)) return run(&command_table[i], argc, argv);
-    options o = { 0 };
-    vx_status s = usage_error(VX_ERR_USAGE, "", "'%.60s' is not a command", argv[1]);
-    snprintf(s.remedy, sizeof s.remedy, "see vortex help");
-    return report_error(&o, s);
+    const command *c = find_command(argv[1]);
+    return c ? run(c, argc, argv) : report_error(&(options){ .json = asks_for_json(argc, argv) }, not_a_command(argv[1]));
 }

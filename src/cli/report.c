@@ -1,5 +1,7 @@
 // What people and scripts see: errors, messages, progress, results.
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -7,20 +9,97 @@
 
 #include "cli/cli.h"
 
+// Length of the well-formed UTF-8 sequence at s; 0 if there is none (the reference is table 3-7 of the Unicode standard).
+static size_t sequence(const unsigned char *s)
+{
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+    if (s[0] < 0xC2 || s[0] > 0xF4) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0; // a terminator ends it, too
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
+        (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return n;
+}
+
+static bool is_control(const unsigned char *s)
+{
+    return s[0] < 0x20 || s[0] == 0x7F || (s[0] == 0xC2 && s[1] < 0xA0);
+}
+
+// Names come from files and arguments: bytes that are not UTF-8 would break the JSON, control characters the terminal and
+// the promise of one line.
+char *clean_text(const char *text, bool visible)
+{
+    char *out = malloc(4 * strlen(text) + 1), *to = out;
+    for (const unsigned char *s = (const unsigned char *)text; out && *s;) {
+        size_t n = sequence(s);
+        if (n == 0 || (visible && is_control(s)))
+            to += sprintf(to, n == 2 ? "\\x%02x" : *s == '\n' ? "\\n" : "\\x%02x", n == 2 ? s[1] : s[0]);
+        else memcpy(to, s, n), to += n;
+        s += n ? n : 1;
+    }
+    if (out) *to = 0;
+    return out;
+}
+
+static json_t *clean_json(const char *text)
+{
+    char *clean = clean_text(text, false);
+    json_t *v = json_string(clean ? clean : "");
+    free(clean);
+    return v;
+}
+
+json_t *error_json(const vx_status *s)
+{
+    char code[16];
+    snprintf(code, sizeof code, "VX-%04d", (int)s->code);
+    return json_pack("{s:s, s:o, s:o, s:o}", "code", code, "message", clean_json(s->message), "remedy", clean_json(s->remedy),
+                     "field", clean_json(s->field));
+}
+
+void print_error(const char *where, const vx_status *s)
+{
+    char *message = clean_text(s->message, true), *remedy = clean_text(s->remedy, true);
+    size_t size = message ? strlen(message) : 0;
+    bool dot = size && message[size - 1] == '.';
+    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s%s\n", (int)s->code, where, message ? message : "", dot ? "" : ".",
+            remedy && *remedy ? " " : "", remedy ? remedy : "");
+    free(message);
+    free(remedy);
+}
+
+static int stdout_error; // errno of the first failed write of a result
+
+void put_line(const char *line)
+{
+    if (puts(line) != EOF && fflush(stdout) == 0) return;
+    if (!stdout_error) stdout_error = errno ? errno : EIO;
+}
+
+void put_json(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (text) put_line(text);
+    free(text);
+}
+
+vx_status check_stdout(void)
+{
+    if (fflush(stdout) != 0 && !stdout_error) stdout_error = errno ? errno : EIO;
+    if (ferror(stdout) && !stdout_error) stdout_error = EIO;
+    if (!stdout_error) return (vx_status){ 0 };
+    return usage_error(stdout_error == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s",
+                       strerror(stdout_error));
+}
+
 int report_error(const options *o, vx_status s)
 {
-    bool dot = s.message[0] && s.message[strlen(s.message) - 1] == '.';
-    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s\n", (int)s.code, s.message, dot ? "" : ".", s.remedy[0] ? " " : "",
-            s.remedy);
-    if (o->json) {
-        char code[16];
-        snprintf(code, sizeof code, "VX-%04d", (int)s.code);
-        json_t *e = json_pack("{s:{s:s, s:s, s:s, s:s}}", "error", "code", code, "message", s.message, "remedy", s.remedy,
-                              "field", s.field);
-        if (e) json_dumpf(e, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(e);
-    }
+    print_error("", &s);
+    if (o->json) put_json(json_pack("{s:o}", "error", error_json(&s)));
     return vx_exit_status(s.code);
 }
 
@@ -28,16 +107,19 @@ void on_log(void *user, int level, const char *text)
 {
     const options *o = user;
     static const char *const names[] = { "error", "warning", "note", "detail" };
+    bool shown = level <= (o->verbose ? 3 : 1) && !o->quiet;
+    char *clean = o->log || shown ? clean_text(text, true) : NULL;
+    if (!clean) return;
     if (o->log) {
         char when[32];
         time_t now = time(NULL);
         struct tm tm;
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-        fprintf(o->log, "%s %s %s\n", when, names[level], text);
+        fprintf(o->log, "%s %s %s\n", when, names[level], clean);
         fflush(o->log);
     }
-    if (level > (o->verbose ? 3 : 1) || o->quiet) return;
-    fprintf(stderr, "%svortex: %s: %s\n", o->progress_mode == PROGRESS_BAR ? "\r\033[K" : "", names[level], text);
+    if (shown) fprintf(stderr, "%svortex: %s: %s\n", o->progress_mode == PROGRESS_BAR ? "\r\033[K" : "", names[level], clean);
+    free(clean);
 }
 
 static void bar(const vx_progress *p)
@@ -90,8 +172,11 @@ void progress_end(options *o)
 
 static void scalar(FILE *to, const json_t *v)
 {
-    if (json_is_string(v)) fputs(json_string_value(v), to);
-    else if (json_is_integer(v)) fprintf(to, "%lld", (long long)json_integer_value(v));
+    if (json_is_string(v)) {
+        char *clean = clean_text(json_string_value(v), true);
+        if (clean) fputs(clean, to);
+        free(clean);
+    } else if (json_is_integer(v)) fprintf(to, "%lld", (long long)json_integer_value(v));
     else if (json_is_real(v)) fprintf(to, "%.6g", json_real_value(v));
     else fputs(json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "-", to);
 }
@@ -110,7 +195,9 @@ void print_tree(FILE *to, const json_t *value, int indent)
     json_t *member;
     json_object_foreach((json_t *)value, key, member)
     {
-        fprintf(to, "%*s%s:", indent, "", key);
+        char *name = clean_text(key, true);
+        fprintf(to, "%*s%s:", indent, "", name ? name : "");
+        free(name);
         if (json_is_object(member)) {
             fputc('\n', to);
             print_tree(to, member, indent + 2);
@@ -139,6 +226,6 @@ void print_json(const options *o, const char *json)
 {
     json_t *v = o->json ? NULL : json_loads(json, 0, NULL);
     if (v) print_tree(stdout, v, 0);
-    else puts(json);
+    else put_line(json);
     json_decref(v);
 }

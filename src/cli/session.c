@@ -7,15 +7,25 @@
 #include "cli/cli.h"
 
 static vx_job *volatile current;
-static volatile sig_atomic_t signals;
+static volatile sig_atomic_t signals, jobs_began, as_json;
 
-// The first signal cancels: the job ends within one operator, in order. The second one does not wait for that.
+static void say(int fd, const char *text)
+{
+    ssize_t ignored = write(fd, text, strlen(text)); // there is nobody left to tell
+    (void)ignored;
+}
+
+// The first signal cancels the job: it ends within one operator, in order. Before the first job there is nothing to end in
+// order, and the second signal does not wait.
 static void on_signal(int number)
 {
     (void)number;
     signals++;
-    if (signals > 1) {
+    if (signals > 1 || !jobs_began) {
         vx_abandon_outputs();
+        say(STDERR_FILENO, "vortex: error VX-8001: cancelled.\n");
+        if (as_json)
+            say(STDOUT_FILENO, "{\"error\":{\"code\":\"VX-8001\",\"message\":\"cancelled\",\"remedy\":\"\",\"field\":\"\"}}\n");
         _exit(130);
     }
     vx_job *job = current;
@@ -27,17 +37,21 @@ bool interrupted(void)
     return signals > 0;
 }
 
+void watch_signals(bool json)
+{
+    as_json = json;
+    struct sigaction action = { .sa_handler = on_signal }, before;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    // nohup asks for SIGHUP to be ignored.
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
+}
+
 void watch_job(vx_job *job)
 {
-    static bool installed;
-    if (!installed) {
-        struct sigaction action = { .sa_handler = on_signal };
-        sigemptyset(&action.sa_mask);
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
-        installed = true;
-    }
     current = job;
+    if (job) jobs_began = 1;
     if (job && signals) vx_job_cancel(job);
 }
 
