@@ -7,7 +7,7 @@
 //   config.c         config.json and its companions
 //   vocabulary.c     a byte-level BPE tokenizer of its own
 //   random.c         fills a list with random weights ("random")
-//   pretty_*.c       fill a list with constructed ones
+//   pretty*.c        fill a list with constructed ones (pretty.h)
 //
 // Both kinds hold what text-to-video-with-sound needs: the transformer, the language model, the decoders of both VAEs. The
 // encoders are left out, because nothing reads them yet: video VAE encoder.* and quant_conv.*, audio VAE encoder.*,
@@ -57,7 +57,7 @@ typedef struct vx_demo_sizes {
 } vx_demo_sizes;
 void vx_demo_sizes_random(vx_demo_sizes *sizes, uint64_t seed); // vocabulary is left to the tokenizer
 
-// ---- tensors -------------------------------------------------------------------------------------------------------------
+// ---- tensors ----
 enum { VX_DEMO_NAME = 96 };
 typedef struct vx_demo_tensor {
     char name[VX_DEMO_NAME];
@@ -90,7 +90,7 @@ vx_status vx_demo_language(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 vx_status vx_demo_video(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 vx_status vx_demo_audio(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 
-// ---- weights -------------------------------------------------------------------------------------------------------------
+// ---- weights ----
 // splitmix64 (Steele, Lea, Flood 2014): one 64-bit word a call.
 uint64_t vx_demo_next(uint64_t *state);
 // A stream for each name.
@@ -101,7 +101,7 @@ float vx_demo_normal(uint64_t *state);
 // 1, those of queries and keys near 2 so that attention is not flat, biases near 0.
 void vx_demo_randomise(vx_demo_tensors *set, uint64_t seed, float scale);
 
-// ---- files ---------------------------------------------------------------------------------------------------------------
+// ---- files ----
 // New references; NULL when there is no memory.
 json_t *vx_demo_model_index(void);
 json_t *vx_demo_transformer_config(const vx_demo_sizes *sizes);

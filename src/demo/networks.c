@@ -20,7 +20,7 @@ static vx_status linear(vx_demo_tensors *set, int64_t n, int64_t k, bool bias, c
     return bias ? vx_demo_add(set, VX_DEMO_SHAPE(n), "%s%s.bias", prefix, name) : vx_ok();
 }
 
-// ---- transformer ----------------------------------------------------------------------------------------------------------
+// ---- transformer ----
 static vx_status transformer_block(vx_demo_tensors *set, const vx_demo_sizes *z, const char *stem, int64_t i, bool modulated)
 {
     const int64_t hidden = z->denoiser.hidden, inner = z->denoiser.heads * z->denoiser.head_dim;
@@ -59,7 +59,7 @@ vx_status vx_demo_transformer(vx_demo_tensors *set, const vx_demo_sizes *z)
     return linear(set, 2 * hidden, time_dim, true, "", "final_layer.adaln_proj.linear");
 }
 
-// ---- language model --------------------------------------------------------------------------------------------------------
+// ---- language model ----
 vx_status vx_demo_language(vx_demo_tensors *set, const vx_demo_sizes *z)
 {
     const int64_t hidden = z->text.hidden, q = z->text.heads * z->text.head_dim, kv = z->text.kv_heads * z->text.head_dim;
@@ -83,7 +83,7 @@ vx_status vx_demo_language(vx_demo_tensors *set, const vx_demo_sizes *z)
     return vx_ok();
 }
 
-// ---- video VAE ---------------------------------------------------------------------------------------------------------------
+// ---- video VAE ----
 vx_status vx_demo_video(vx_demo_tensors *set, const vx_demo_sizes *z)
 {
     const int64_t dim = z->video.heads * z->video.head_dim, channels = VX_DEMO_VIDEO_CHANNELS;
@@ -110,8 +110,8 @@ vx_status vx_demo_video(vx_demo_tensors *set, const vx_demo_sizes *z)
     return linear(set, VX_DEMO_PATCH, dim, true, "decoder.", "proj_out");
 }
 
-// ---- audio VAE
-// ----------------------------------------------------------------------------------------------------------------- A convolution
+// ---- audio VAE ----
+// A convolution
 // as direction and length. `rows`: extent of axis 0, the output channels or, transposed, the input channels.
 static vx_status conv(vx_demo_tensors *set, int64_t rows, int64_t columns, int64_t kernel, int64_t bias, const char *prefix,
                       const char *name)

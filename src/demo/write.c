@@ -28,7 +28,7 @@ typedef struct writing {
     vx_demo_sizes sizes;
 } writing;
 
-// ---- files ---------------------------------------------------------------------------------------------------------------
+// ---- files ----
 vx_status vx_demo_text_file(const char *folder, const char *name, const char *text, size_t size, bool replace)
 {
     char *path = vx_path_join(folder, name);
@@ -71,7 +71,7 @@ static vx_status check_empty(const char *path)
                           "the folder '%s' is not empty", path);
 }
 
-// ---- components ------------------------------------------------------------------------------------------------------------
+// ---- components ----
 // Makes root/name and calls the writer with it.
 static vx_status in_folder(writing *w, const char *name, vx_status (*write)(writing *w, const char *folder))
 {
