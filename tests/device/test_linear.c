@@ -213,6 +213,12 @@ static void has_the_bits_of_vdpbf16ps(void **state)
     assert_ok(vx_linear(dev, vx_tensor_of(y, VX_F32, 1, N), vx_tensor_of(x, VX_BF16, 1, K), &weight));
     assert_true(y[0] == 0x1p-130f);
     assert_true(dot_by_instruction(x, w, K) == 0);
+    // So is 2^-130 as an operand.
+    x[0] = vx_f32_to_bf16(0x1p-130f);
+    w[0] = vx_f32_to_bf16(0x1p100f);
+    assert_ok(vx_linear(dev, vx_tensor_of(y, VX_F32, 1, N), vx_tensor_of(x, VX_BF16, 1, K), &weight));
+    assert_true(y[0] == 0x1p-30f);
+    assert_true(dot_by_instruction(x, w, K) == 0);
     vx_device_destroy(&dev);
     free_numbers(x, 0);
     free_numbers(w, 0);
