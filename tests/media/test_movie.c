@@ -2,7 +2,9 @@
 
 #include "movies.h"
 
+#include <dlfcn.h>
 #include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
 #include <pthread.h>
 
 // ---- An FFmpeg without an encoder: this stands before libavcodec's own. ----
@@ -18,6 +20,22 @@ const AVCodec *avcodec_find_encoder_by_name(const char *name)
         if (av_codec_is_encoder(c) && strcmp(c->name, name) == 0)
             return missing_encoder && !strcmp(name, missing_encoder) ? NULL : c;
     return NULL;
+}
+
+// ---- An encoder that loses a packet: the k-th of all, before anybody sees it. ----
+
+static int losing;
+
+__attribute__((visibility("default"))) int avcodec_receive_packet(AVCodecContext *codec, AVPacket *packet);
+
+int avcodec_receive_packet(AVCodecContext *codec, AVPacket *packet)
+{
+    int (*real)(AVCodecContext *, AVPacket *);
+    *(void **)&real = dlsym(RTLD_NEXT, "avcodec_receive_packet");
+    int error = real(codec, packet);
+    if (error < 0 || codec->codec_type != AVMEDIA_TYPE_VIDEO || losing == 0 || --losing) return error;
+    av_packet_unref(packet);
+    return real(codec, packet);
 }
 
 static void expect_whole(const char *path, const vx_movie_params *p, bool decode)
@@ -78,6 +96,26 @@ static void skips_no_frame_of_noise(void **state)
         assert_ok(write_movie(path, &p, paint_noise));
         expect_whole(path, &p, true);
     }
+    scratch_destroy(&s);
+}
+
+static void notices_a_lost_frame(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    vx_movie_params p = small_movie(64, 64, 56);
+    for (int k = 2; k <= 57; k += 11) { // the first is that of the trial
+        losing = k;
+        vx_status status = write_movie(scratch_path(&s, "a.mp4"), &p, paint_bars);
+        assert_int_equal(status.code, VX_ERR_ENCODER);
+        assert_mentions(status, "56 frames");
+        assert_mentions(status, "55");
+    }
+    losing = 1;
+    vx_movie *movie;
+    p.video_codec = "libx264";
+    assert_code(vx_movie_create(&movie, s.path, &p), VX_ERR_ENCODER);
+    losing = 0;
     scratch_destroy(&s);
 }
 
@@ -263,6 +301,46 @@ static void says_that_a_bit_rate_is_beyond_aac(void **state)
     scratch_destroy(&s);
 }
 
+// Sound and picture side by side in the file, as a player reads it, also when the sound came ten seconds early.
+static void interleaves_sound_and_picture(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    vx_movie_params p = small_movie(64, 64, 362);
+    assert_ok(write_movie(scratch_path(&s, "a.mp4"), &p, paint_bars));
+    AVFormatContext *format = NULL;
+    AVPacket *packet = av_packet_alloc();
+    double at[2] = { 0, 0 };
+    int64_t last = 0;
+    assert_int_equal(avformat_open_input(&format, s.path, NULL, NULL), 0);
+    while (av_read_frame(format, packet) >= 0) {
+        assert_true(packet->pos > last); // the demuxer reads in the order of time: it is that of the file
+        last = packet->pos;
+        at[packet->stream_index] = (double)packet->dts * av_q2d(format->streams[packet->stream_index]->time_base);
+        assert_true(fabs(at[0] - at[1]) < 0.2);
+        av_packet_unref(packet);
+    }
+    av_packet_free(&packet);
+    avformat_close_input(&format);
+    scratch_destroy(&s);
+}
+
+// A name that looks like an address, and relative, as the temporary file of an output is.
+static void writes_to_a_name_with_a_colon(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    char before[1024];
+    vx_movie_params p = small_movie(64, 64, 3);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(s.folder), 0);
+    vx_status status = write_movie(".http:a.mp4.part", &p, paint_bars);
+    if (status.code == VX_OK) expect_whole(".http:a.mp4.part", &p, true);
+    assert_int_equal(chdir(before), 0);
+    assert_ok(status);
+    scratch_destroy(&s);
+}
+
 // ---- Metadata ----
 
 static void gives_the_comment_back(void **state)
@@ -431,6 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_all_frames_of_every_length),
         cmocka_unit_test(skips_no_frame_of_noise),
+        cmocka_unit_test(notices_a_lost_frame),
         cmocka_unit_test(takes_a_sound_of_any_length),
         cmocka_unit_test(writes_every_kind_that_the_request_knows),
         cmocka_unit_test(refuses_what_cannot_be_written),
@@ -438,6 +517,8 @@ int main(void)
         cmocka_unit_test(leaves_the_file_when_destroyed_in_the_middle),
         cmocka_unit_test(names_a_sample_that_is_no_number),
         cmocka_unit_test(says_that_a_bit_rate_is_beyond_aac),
+        cmocka_unit_test(interleaves_sound_and_picture),
+        cmocka_unit_test(writes_to_a_name_with_a_colon),
         cmocka_unit_test(gives_the_comment_back),
         cmocka_unit_test(makes_the_same_file_again),
         cmocka_unit_test(writes_several_at_once),

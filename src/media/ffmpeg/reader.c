@@ -81,6 +81,7 @@ static vx_status open_decoder(reading *r, AVCodecContext **out, const AVStream *
         return vx_fail(VX_ERR_MEMORY, "no memory for a decoder");
     codec->pkt_timebase = stream->time_base;
     codec->max_pixels = (int64_t)MAX_SIDE * MAX_SIDE;
+    codec->err_recognition = AV_EF_EXPLODE; // a frame that is patched up is not a frame that was written
     int error = avcodec_open2(codec, found, NULL);
     return error < 0 ? refused(r, error, "a decoder cannot be opened") : vx_ok();
 }
@@ -141,14 +142,20 @@ static int64_t skipped(const AVPacket *p)
     return side && size >= 10 ? (int64_t)AV_RL32(side) + AV_RL32(side + 4) : 0;
 }
 
+// 0 for what cannot be expressed: damaged files hold rates and durations of any kind, av_rescale_q answers INT64_MIN.
+static int64_t rescaled(int64_t value, AVRational from, AVRational to)
+{
+    if (from.num < 1 || from.den < 1 || to.num < 1 || to.den < 1) return 0;
+    return vx_max_i64(0, av_rescale_q(value, from, to));
+}
+
 static vx_status count_packet(reading *r, const AVPacket *p)
 {
     if (p->flags & AV_PKT_FLAG_DISCARD) return vx_ok(); // outside the edit list
     if (p->stream_index == r->video->index) return add_stamp(r, p->pts);
     if (!r->audio || p->stream_index != r->audio->index) return vx_ok();
-    AVRational sample = { 1, r->audio->codecpar->sample_rate };
-    int64_t ticks = p->duration - av_rescale_q(skipped(p), sample, r->audio->time_base);
-    if (ticks > 0 && __builtin_add_overflow(r->audio_ticks, ticks, &r->audio_ticks))
+    int64_t drop = rescaled(skipped(p), (AVRational){ 1, r->audio->codecpar->sample_rate }, r->audio->time_base);
+    if (p->duration > drop && __builtin_add_overflow(r->audio_ticks, p->duration - drop, &r->audio_ticks))
         return vx_fail(VX_ERR_INPUT_FORMAT, "%s: the sound's length is nonsense", r->path);
     return vx_ok();
 }
@@ -168,8 +175,9 @@ static vx_status count_frame(reading *r, const AVCodecContext *codec)
     const AVFrame *f = r->frame;
     if (codec == r->video_codec) return add_stamp(r, f->best_effort_timestamp);
     // AAC decodes whole frames; the container says how much of the last one is sound.
-    AVRational sample = { 1, f->sample_rate > 0 ? f->sample_rate : 1 };
-    int64_t presented = frame_duration(f) > 0 ? av_rescale_q(frame_duration(f), r->audio->time_base, sample) : f->nb_samples;
+    int64_t presented = frame_duration(f) > 0
+                            ? rescaled(frame_duration(f), r->audio->time_base, (AVRational){ 1, f->sample_rate })
+                            : f->nb_samples;
     r->samples += vx_min_i64(f->nb_samples, presented);
     return vx_ok();
 }
@@ -245,7 +253,7 @@ static int by_time(const void *a, const void *b)
 static int64_t stamp_errors(reading *r, AVRational rate)
 {
     int64_t errors = 0;
-    if (rate.num < 1 || rate.den < 1) return r->stamps.count;
+    if (!r->stamps.count || rate.num < 1 || rate.den < 1) return r->stamps.count;
     qsort(r->stamps.pts, (size_t)r->stamps.count, sizeof *r->stamps.pts, by_time);
     for (int64_t i = 0; i < r->stamps.count; i++)
         errors += av_compare_ts(r->stamps.pts[i], r->video->time_base, i, av_inv_q(rate)) != 0;
@@ -279,10 +287,9 @@ static void tell_audio(vx_movie_facts *out, const reading *r, bool decode)
 {
     if (!r->audio) return;
     const AVCodecParameters *p = r->audio->codecpar;
-    AVRational sample = { 1, p->sample_rate > 0 ? p->sample_rate : 1 };
     out->sample_rate = p->sample_rate;
     out->channels = p->ch_layout.nb_channels;
-    out->samples = decode ? r->samples : av_rescale_q(r->audio_ticks, r->audio->time_base, sample);
+    out->samples = decode ? r->samples : rescaled(r->audio_ticks, r->audio->time_base, (AVRational){ 1, p->sample_rate });
     out->audio_s = p->sample_rate > 0 ? (double)out->samples / p->sample_rate : 0;
     snprintf(out->audio_codec, sizeof out->audio_codec, "%s", avcodec_get_name(p->codec_id));
 }
