@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Vortex beside the public reference (diffusers + transformers + PyTorch) on the same checkpoint, machine and threads, stage by stage.
 
-    python3 -m venv v && v/bin/pip install diffusers==0.42.1 transformers==5.24.0 torch==2.15.0
+    python3 -m venv v && v/bin/pip install diffusers==0.42.1 transformers==5.24.0 torch==2.15.0 accelerate
     v/bin/python tools/compare_speed.py --official DIR --diffusers DIR [--vortex FILE] [--size 256x256] [--precision exact|float32]
 
 Both sides are warm and take turns, run by run; a stage's figure is the median, a ratio is ours / theirs (below 1: we are faster).

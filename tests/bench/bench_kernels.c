@@ -76,8 +76,8 @@ typedef struct setup {
 static vx_tensor numbers(vx_dtype t, int rank, const int64_t *extent)
 {
     vx_tensor x = vx_tensor_make(NULL, t, rank, extent);
-    x.data = vx_alloc(vx_tensor_bytes(x));
-    if (!x.data) exit(1);
+    // Pages, as arenas have them: large ones where the system gives them.
+    if (vx_pages_alloc(&x.data, vx_tensor_bytes(x)).code != VX_OK) exit(1);
     uint32_t state = 12345;
     for (int64_t i = 0; i < vx_tensor_count(x); i++) {
         state = state * 1664525u + 1013904223u;
@@ -170,8 +170,10 @@ static int measure(const bench *b, const shape *s)
     }
     printf("%-30s %9.3f ms %8.1f GFLOP/s\n", s->name, best * 1e3, p.flop / best * 1e-9);
     fflush(stdout);
-    vx_free(p.out.data);
-    for (int i = 0; i < 5; i++) vx_free(p.in[i].data);
+    vx_pages_free(p.out.data, vx_tensor_bytes(p.out));
+    for (int i = 0; i < 5; i++) {
+        if (p.in[i].rank) vx_pages_free(p.in[i].data, vx_tensor_bytes(p.in[i]));
+    }
     return 0;
 }
 

@@ -295,7 +295,7 @@ static void every_allocation_may_fail(void **state)
     tiny_free(t);
 }
 
-// -- numbers out of the ordinary ----------------------------------------------------------------------------------------------
+// ---- numbers out of the ordinary ----
 
 typedef struct peak {
     float value;
@@ -434,7 +434,7 @@ static void rows_behind_the_first_chunk_are_computed(void **state)
     tiny_free(t);
 }
 
-// -- checkpoints that do not fit their configuration ----------------------------------------------------------------------------
+// ---- checkpoints that do not fit their configuration ----
 
 static vx_status open_status(const tiny *t, const char *config)
 {

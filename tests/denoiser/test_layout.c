@@ -305,7 +305,7 @@ static void bad_layouts_are_refused(void **state)
     }
 }
 
-// -- the reference's layouts --------------------------------------------------------------------------------------------------
+// ---- the reference's layouts ----
 
 static const void *golden(const vx_safetensors *st, const char *name, int64_t count)
 {

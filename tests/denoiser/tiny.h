@@ -162,7 +162,7 @@ static inline void tiny_remove(tiny *t, const char *name)
     }
 }
 
-// -- folders ------------------------------------------------------------------------------------------------------------------
+// ---- folders ----
 
 static const char tiny_official_config[] =
     "{\"_class_name\":\"MiniMaxH3DiTModel\",\"hidden_size\":40,\"num_layers\":2,\"token_refiner_num_layers\":1,\"num_attention_"

@@ -10,7 +10,7 @@ typedef struct case_ {
     int64_t ci, co, kernel, stride, padding, dilation, length, out_length;
 } case_;
 
-// ---- PyTorch's numbers ------------------------------------------------------------------------------------------------
+// ---- PyTorch's numbers ----
 // tools/make_conv_vectors.py, PyTorch 2.15.0. Every sum is exact, so any order of adding gives these bits.
 enum { MOST = 30 };
 static const struct {
@@ -76,7 +76,7 @@ static void gives_pytorchs_numbers(void **state)
     }
 }
 
-// ---- the stated order ---------------------------------------------------------------------------------------------------
+// ---- the stated order ----
 static const case_ cases[] = {
     { "one channel to one", false, 1, 1, 7, 1, 3, 1, 100, 100 },
     { "few channels, long", false, 8, 8, 11, 1, 25, 5, 1700, 1700 },
@@ -177,7 +177,7 @@ static void an_empty_input_gives_the_bias(void **state)
     vx_device_destroy(&dev);
 }
 
-// ---- the alias-free activation ------------------------------------------------------------------------------------------
+// ---- the alias-free activation ----
 // Audio VAE specification, A3: the filter's bits, symmetric.
 static const uint32_t half_filter[6] = { 0x3b04f861, 0x3c19d646, 0xbcd14084, 0xbd6c2a26, 0x3e03a888, 0x3ee2ec65 };
 

@@ -174,7 +174,7 @@ static void json_that_is_not_a_request_is_refused(void **state)
     }
 }
 
-// ---- the normal form -----------------------------------------------------------------------------------------------------
+// ---- the normal form ----
 static vx_code resolve(vx_request r, vx_resolved *out)
 {
     vx_notes notes = { 0 };

@@ -107,7 +107,7 @@ static void runs_match_the_vectors(void **state)
     golden_close(&f);
 }
 
-// -- coefficients: what a step does to a state when the denoised estimates are chosen -------------------------------------------
+// ---- coefficients: what a step does to a state when the denoised estimates are chosen ----
 
 typedef struct probe {
     const vx_sigmas *sigmas;

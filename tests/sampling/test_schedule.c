@@ -229,7 +229,7 @@ static void the_inverse_beta_function_is_accurate(void **state)
     assert_true(fabs(vx_beta_ppf(1e-9, 2, 1) - sqrt(1e-9)) < 1e-18);
 }
 
-// -- the reference's lists ---------------------------------------------------------------------------------------------------
+// ---- the reference's lists ----
 
 static void same_bits(const char *name, const float *list, int count, const golden_file *f)
 {

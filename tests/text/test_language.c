@@ -21,7 +21,7 @@ static const char CONFIG[] =
     "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, \"%s\": {\"mrope_interleaved\": %s, \"mrope_section\":"
     "[4, 2, 2], \"rope_type\": \"default\"%s}%s, \"vocab_size\": 64}}";
 
-// -- a checkpoint from a formula --------------------------------------------------------------------------------------------
+// ---- a checkpoint from a formula ----
 typedef struct checkpoint {
     char folder[64];
     vx_safetensors_tensor tensor[MAX_TENSORS];
@@ -139,7 +139,7 @@ static void remove_checkpoint(const checkpoint *c)
     rmdir(c->folder);
 }
 
-// -- running ------------------------------------------------------------------------------------------------------------------
+// ---- running ----
 static size_t planned_bytes(const vx_language *l, vx_device *dev, vx_dtype act, const vx_language_run *run)
 {
     vx_device *plan;
@@ -311,7 +311,7 @@ static void first_layer_equals_transformers_but_for_the_softmax(void **state)
     free(c);
 }
 
-// -- properties ---------------------------------------------------------------------------------------------------------------
+// ---- properties ----
 typedef struct fixture {
     checkpoint files;
     vx_component *component;

@@ -165,7 +165,7 @@ static void released_tokenizer_gives_the_references_ids(void **state)
     vx_tokenizer_close(&t);
 }
 
-// -- long texts -------------------------------------------------------------------------------------------------------------
+// ---- long texts ----
 enum { LONG = 1 << 20 };
 
 static const struct {
@@ -222,7 +222,7 @@ static void a_mebibyte_of_anything_takes_less_than_a_second(void **state)
     vx_tokenizer_close(&t);
 }
 
-// -- merges against their definition ----------------------------------------------------------------------------------------
+// ---- merges against their definition ----
 enum { LETTERS = 3, MOST_MERGES = 40, MOST_LETTERS = 60 };
 
 typedef struct table {
@@ -312,7 +312,7 @@ static void merges_follow_their_definition(void **state)
     }
 }
 
-// -- what is refused ----------------------------------------------------------------------------------------------------------
+// ---- what is refused ----
 static void text_that_is_not_utf8_is_refused(void **state)
 {
     (void)state;
