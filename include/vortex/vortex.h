@@ -66,10 +66,11 @@ VX_API vx_status vx_model_tokenize(vx_model *model, const char *text, size_t siz
 VX_API void vx_ids_free(int32_t *ids);
 
 // ---- request ----
-// A keyframe or a reference. Refused in this version with VX_ERR_UNAVAILABLE.
+// A keyframe or a reference: a media file, or a .safetensors file with decoded samples (pixels U8 [N,H,W,3] with metadata fps,
+// waveform F32 [channels, samples] with metadata sample_rate). Keyframes and references exclude each other.
 typedef struct vx_condition {
     size_t struct_size;
-    const char *kind; // "image", "video", "audio"; NULL = by content
+    const char *kind; // of a reference: "image", "video", "audio"; NULL = by content
     const char *path;
     bool keyframe;
     int64_t frame; // of a keyframe; negative from the end
@@ -77,7 +78,7 @@ typedef struct vx_condition {
 
 typedef struct vx_request {
     size_t struct_size;
-    const char *task;          // "t2va"; NULL = from the inputs. "i2va", "l2va", "fl2va", "ref2va" are refused in this version
+    const char *task;          // "t2va", "i2va", "l2va", "fl2va", "ref2va"; NULL = from the conditions
     const char *prompt;        // 1 byte..64 KiB, at most 16,384 tokens, verbatim
     const char *prompt_embeds; // safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt (which then
                                // only goes into the metadata)
@@ -99,6 +100,7 @@ typedef struct vx_request {
     const char *noise;                            // "sglang" (default), "diffusers", "comfyui"
     const char *precision;                        // "exact" (default), "float32"
     int64_t canvas_short_edge, canvas_max_pixels; // of the canvas rule; 0 = 768, 1032192
+    int64_t reference_short_edge;                 // of reference pictures; 0 = 2048
     bool record_tensors;                          // keep what vx_job_dump_tensors writes
     bool latents_only;                            // nothing will be decoded: the VAEs are neither needed nor planned
     uint64_t memory_limit;                        // bytes that the plan may use; 0 = what the machine has free
@@ -169,12 +171,12 @@ VX_API const vx_delivery *vx_request_builder_delivery(const vx_request_builder *
 // ---- plan ----
 // Everything that a job would decide, from headers alone: nothing is computed, no tensor data is read.
 typedef struct vx_stage_plan {
-    const char *name; // "text", "denoise", "decode_audio", "decode_video"
+    const char *name; // "text", "encode", "denoise", "decode_audio", "decode_video"
     double flop;
     uint64_t weight_bytes; // read from the checkpoint
     uint64_t host_bytes;   // anonymous memory while the stage runs
 } vx_stage_plan;
-enum { VX_PLAN_STAGES = 4 };
+enum { VX_PLAN_STAGES = 5 };
 typedef struct vx_plan {
     size_t struct_size;
     int width, height;
@@ -195,7 +197,7 @@ VX_API vx_status vx_plan_json(vx_model *model, const vx_request *request, char *
 // ---- job ----
 typedef struct vx_job vx_job;
 typedef struct vx_progress {
-    const char *stage; // "text", "denoise", "decode_audio", "decode_video", "mux"
+    const char *stage; // "text", "encode", "denoise", "decode_audio", "decode_video", "mux"
     int stage_index, stage_count;
     int64_t step, steps; // finished and all pieces of the stage
     double elapsed_s;    // since the stage began
@@ -219,7 +221,7 @@ VX_API vx_status vx_job_create(vx_model *model, const vx_request *request, const
 VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks,
                                      vx_job **out);
 VX_API void vx_job_destroy(vx_job **job);
-// Text and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
+// Text, conditions and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
 // of this model with the same prompt and precision is not encoded again.
 VX_API vx_status vx_job_run(vx_job *job);
 VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator; async-signal-safe
@@ -247,6 +249,16 @@ VX_API vx_status vx_job_result(const vx_job *job, char **json);
 VX_API vx_status vx_inspect(vx_context *context, const char *path, char **json);
 // Machine, device, libraries, memory, and one remedy per problem, as JSON.
 VX_API vx_status vx_doctor(vx_context *context, char **json);
+// One input through an encoder, into a safetensors file: mean and logvar F32 [24,T,H/16,W/16] of pictures and videos, mean F32
+// [channels,32,A] of sound, un-normalised. Exactly one member is set. image, video, audio: a media file, sized to the nearest
+// multiples of 32, on the 24 per second grid, at 32 kHz. pixels (U8 [N,H,W,3]), waveform (F32 [channels,samples] at 32 kHz): a
+// safetensors file whose samples are used as they are.
+typedef struct vx_encode_params {
+    size_t struct_size;
+    const char *image, *video, *audio, *pixels, *waveform;
+} vx_encode_params;
+VX_API vx_status vx_encode(vx_model *model, const vx_encode_params *params, const char *path, bool replace);
+
 typedef struct vx_demo_model_params {
     size_t struct_size;
     bool random; // weights that make every path matter, all dimensions different, instead of the pretty ones

@@ -20,7 +20,7 @@ typedef enum command_set {
     CMD_DEMO = 128,
     CMD_ENCODE = 256,
     CMD_HELP = 512,
-    CMD_MODEL = CMD_GENERATE | CMD_DECODE | CMD_TOKENIZE | CMD_PLAN | CMD_BENCH,
+    CMD_MODEL = CMD_GENERATE | CMD_DECODE | CMD_TOKENIZE | CMD_PLAN | CMD_BENCH | CMD_ENCODE,
     CMD_REQUEST = CMD_GENERATE | CMD_PLAN | CMD_BENCH,
     CMD_ALL = 1023,
 } command_set;
@@ -35,7 +35,8 @@ typedef struct options {
     const char *command_name;
     vx_request_builder *builder;
     const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *variant, *device;
-    const char *prompt_file, *jobs, *latents, *save_tensors, *threads, *isa, *runs, *log_file, *progress;
+    const char *prompt_file, *jobs, *latents, *save_tensors, *image, *video, *audio, *pixels, *waveform, *threads, *isa, *runs,
+        *log_file, *progress;
     bool yes, json, quiet, verbose, dry_run, denormalised, random;
     bool man, completion;
     const char *argument[MAX_ARGUMENTS];
@@ -97,6 +98,7 @@ void progress_end(options *o);
 vx_status command_generate(options *o);
 vx_status command_plan(options *o);
 vx_status command_decode(options *o);
+vx_status command_encode(options *o);
 vx_status command_tokenize(options *o);
 vx_status command_inspect(options *o);
 vx_status command_doctor(options *o);

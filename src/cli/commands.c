@@ -21,6 +21,14 @@ static vx_status one_argument(const options *o, const char *what)
     return usage_error(VX_ERR_USAGE, "", "vortex %s takes one %s, %d were given", o->command_name, what, o->arguments);
 }
 
+static void print_output_json(const char *path)
+{
+    json_t *o = json_pack("{s:s}", "output", path);
+    if (o) json_dumpf(o, stdout, JSON_COMPACT);
+    puts("");
+    json_decref(o);
+}
+
 static vx_status decode_to(options *o, vx_job *job)
 {
     vx_media_params media = *vx_request_builder_media(o->builder);
@@ -64,6 +72,22 @@ vx_status command_decode(options *o)
     else if (!status.code && !o->quiet) put_line(output ? output : o->save_tensors);
     vx_text_free(json);
     vx_job_destroy(&job);
+    session_close(&s);
+    return status;
+}
+
+vx_status command_encode(options *o)
+{
+    vx_status status = no_arguments(o);
+    session s = { 0 };
+    if (!status.code) status = session_open(&s, o, true);
+    if (!status.code)
+        status = vx_encode(s.model,
+                           &(vx_encode_params){ VX_INIT(vx_encode_params), .image = o->image, .video = o->video,
+                                                .audio = o->audio, .pixels = o->pixels, .waveform = o->waveform },
+                           o->save_tensors, o->yes);
+    if (!status.code && o->json) print_output_json(o->save_tensors);
+    else if (!status.code && !o->quiet) puts(o->save_tensors);
     session_close(&s);
     return status;
 }

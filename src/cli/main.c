@@ -8,17 +8,13 @@
 
 static vx_status command_help(options *o);
 
-static vx_status command_encode(options *o)
-{
-    (void)o;
-    return usage_error(VX_ERR_UNAVAILABLE, "", "vortex encode: the encoders are not supported in this version");
-}
+static vx_status command_help(options *o);
 
 // clang-format off
 const command command_table[] = {
     { "generate", CMD_GENERATE, "-m MODEL -p PROMPT -o FILE.mp4 [OPTIONS]", "make a video with sound from a prompt", command_generate },
     { "decode", CMD_DECODE, "-m MODEL --latents FILE -o FILE.mp4 [OPTIONS]", "make the video from saved latents", command_decode },
-    { "encode", CMD_ENCODE, "", "not in this version: picture, video or sound to latents", command_encode },
+    { "encode", CMD_ENCODE, "-m MODEL --image|--video|--audio|--pixels|--waveform FILE --save-tensors FILE", "picture, video or sound to latents", command_encode },
     { "tokenize", CMD_TOKENIZE, "-m MODEL [TEXT]", "token ids of a text", command_tokenize },
     { "plan", CMD_PLAN, "-m MODEL -p PROMPT [OPTIONS]", "all that generate decides, without running: rows, work, memory, files", command_plan },
     { "inspect", CMD_INSPECT, "FILE|DIR", "what a checkpoint, latents file or finished MP4 holds, and what is wrong with it", command_inspect },

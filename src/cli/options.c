@@ -9,7 +9,7 @@
 
 #define AT(member) offsetof(options, member)
 
-// clang-format off: one option a line
+// clang-format off
 const option option_table[] = {
     { "--model", "-m", "PATH", CMD_MODEL, AT(model),
       "official root or partition, diffusers folder, or the transformer's file [$VORTEX_MODEL]" },
@@ -23,12 +23,17 @@ const option option_table[] = {
     { "--jobs", NULL, "FILE", CMD_GENERATE, AT(jobs),
       "one request a line as JSON (flag names as keys); one result a line on stdout" },
     { "--latents", NULL, "FILE", CMD_DECODE, AT(latents), "latents that generate saved" },
-    { "--save-tensors", NULL, "FILE", CMD_DECODE, AT(save_tensors), "frames and waveform as safetensors" },
+    { "--image", NULL, "FILE", CMD_ENCODE, AT(image), "a picture to encode" },
+    { "--video", NULL, "FILE", CMD_ENCODE, AT(video), "a video to encode (its picture)" },
+    { "--audio", NULL, "FILE", CMD_ENCODE, AT(audio), "a sound to encode" },
+    { "--pixels", NULL, "FILE", CMD_ENCODE, AT(pixels), "pixels U8 [N,H,W,3] of a safetensors file, as they are" },
+    { "--waveform", NULL, "FILE", CMD_ENCODE, AT(waveform), "waveform F32 [channels,samples] at 32 kHz of a safetensors file, as it is" },
+    { "--save-tensors", NULL, "FILE", CMD_DECODE | CMD_ENCODE, AT(save_tensors), "the result as safetensors" },
     { "--denormalised", NULL, NULL, CMD_DECODE, AT(denormalised), "the latents are VAE-scale, not as they leave the sampler" },
     { "--random", NULL, NULL, CMD_DEMO, AT(random), "random weights that make every path matter, for tests" },
     { "--runs", NULL, "N", CMD_BENCH, AT(runs), "measured runs after one warm-up [3]" },
     { "--dry-run", NULL, NULL, CMD_GENERATE, AT(dry_run), "plan only" },
-    { "--yes", "-y", NULL, CMD_GENERATE | CMD_DECODE | CMD_DEMO, AT(yes), "replace existing files" },
+    { "--yes", "-y", NULL, CMD_GENERATE | CMD_DECODE | CMD_DEMO | CMD_ENCODE, AT(yes), "replace existing files" },
     { "--device", NULL, "auto|cpu|cuda[:N]", CMD_MODEL, AT(device), "where to compute [auto]" },
     { "--threads", NULL, "N", CMD_MODEL | CMD_DOCTOR, AT(threads), "processor threads, 1..1024 [all]" },
     { "--isa", NULL, "generic|avx2|avx512|avx512bf16", CMD_MODEL | CMD_DOCTOR, AT(isa), "newest instruction set to use" },
@@ -69,6 +74,7 @@ bool field_of_command(const vx_field *f, unsigned commands)
     if (commands & CMD_TOKENIZE) return !strcmp(f->name, "prompt");
     if (commands & CMD_DECODE) return f->group == VX_GROUP_MEDIA || !strcmp(f->name, "output") || !strcmp(f->name, "precision");
     if (commands & CMD_DEMO) return !strcmp(f->name, "seed");
+    if (commands & CMD_ENCODE) return !strcmp(f->name, "precision");
     if (commands & CMD_BENCH) return f->group == VX_GROUP_REQUEST;
     return commands & (CMD_GENERATE | CMD_PLAN);
 }

@@ -139,10 +139,10 @@ static vx_status stage_run(vx_model *model, const vx_request *request, const cha
     vx_status s = vx_job_run(job);
     if (!s.code && decodes) s = vx_job_decode(job);
     const vx_timings *t = &job->timings;
-    if (!strcmp(what, "text")) *seconds = t->text, *flop = job->plan.stage[0].flop;
-    else if (!strcmp(what, "denoiser")) *seconds = t->denoise, *flop = job->plan.stage[1].flop;
-    else if (!strcmp(what, "audio-vae")) *seconds = t->decode_audio, *flop = job->plan.stage[2].flop;
-    else if (!strcmp(what, "video-vae")) *seconds = t->decode_video, *flop = job->plan.stage[3].flop;
+    if (!strcmp(what, "text")) *seconds = t->text, *flop = job->plan.stage[VX_STAGE_TEXT].flop;
+    else if (!strcmp(what, "denoiser")) *seconds = t->denoise, *flop = job->plan.stage[VX_STAGE_DENOISE].flop;
+    else if (!strcmp(what, "audio-vae")) *seconds = t->decode_audio, *flop = job->plan.stage[VX_STAGE_DECODE_AUDIO].flop;
+    else if (!strcmp(what, "video-vae")) *seconds = t->decode_video, *flop = job->plan.stage[VX_STAGE_DECODE_VIDEO].flop;
     else *seconds = t->text + t->denoise + t->decode_audio + t->decode_video, *flop = job->plan.flop;
     if (!s.code) {
         json_t *result = vx_result_object(job);

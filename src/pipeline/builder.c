@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "pipeline/conditions.h"
 #include "pipeline/fields.h"
 #include "sampling/schedule.h"
 
@@ -20,6 +21,7 @@ struct vx_request_builder {
     vx_delivery delivery;
     char *texts[MAX_TEXTS]; // text of field i of the table, owned; the structs point at it
     float *sigmas;
+    vx_condition condition[VX_MAX_CONDITIONS]; // paths owned
 };
 
 _Static_assert(sizeof(vx_request) > 0, "the table's offsets are into these structs");
@@ -35,9 +37,17 @@ vx_status vx_request_builder_create(vx_request_builder **out)
     return vx_ok();
 }
 
+static void drop_conditions(vx_request_builder *b)
+{
+    for (int i = 0; i < b->request.condition_count; i++) vx_free((char *)b->condition[i].path);
+    b->request.condition_count = 0;
+    b->request.conditions = NULL;
+}
+
 void vx_request_builder_destroy(vx_request_builder **builder)
 {
     if (!builder || !*builder) return;
+    drop_conditions(*builder);
     for (int i = 0; i < MAX_TEXTS; i++) vx_free((*builder)->texts[i]);
     vx_free((*builder)->sigmas);
     vx_free(*builder);
@@ -179,6 +189,99 @@ static bool is_choice(const char *choices, const char *value)
     return false;
 }
 
+// kind NULL: by content. The kind's text must outlive the builder: a literal.
+static vx_status add_condition(vx_request_builder *b, const char *field, bool keyframe, int64_t frame, const char *kind,
+                               const char *path)
+{
+    int n = b->request.condition_count;
+    if (!*path) return vx_fail_field(VX_ERR_VALUE, field, "%s: the file name is empty", field);
+    if (n == VX_MAX_CONDITIONS)
+        return vx_fail_field(VX_ERR_RANGE, field, "%s: more than %d conditions", field, VX_MAX_CONDITIONS);
+    char *copy = vx_strdup(path);
+    VX_NEED_MEMORY(copy, "a request");
+    b->condition[n] = (vx_condition){ VX_INIT(vx_condition), .kind = kind, .path = copy, .keyframe = keyframe, .frame = frame };
+    b->request.conditions = b->condition;
+    b->request.condition_count = n + 1;
+    return vx_ok();
+}
+
+// FRAME=IMG
+static vx_status set_keyframe(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    char digits[24];
+    const char *equals = strchr(value, '=');
+    int64_t frame;
+    bool overflow;
+    if (!equals || equals - value >= (ptrdiff_t)sizeof digits) return wrong(e, VX_ERR_VALUE, value);
+    memcpy(digits, value, (size_t)(equals - value));
+    digits[equals - value] = 0;
+    if (!parse_integer(digits, &frame, &overflow)) return wrong(e, overflow ? VX_ERR_RANGE : VX_ERR_VALUE, value);
+    return add_condition(b, e->field.name, true, frame, NULL, equals + 1);
+}
+
+static const char *const reference_kinds[] = { "image", "video", "audio" };
+
+// [KIND:]PATH
+static vx_status set_reference(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    for (size_t i = 0; i < sizeof reference_kinds / sizeof *reference_kinds; i++) {
+        size_t n = strlen(reference_kinds[i]);
+        if (!strncmp(value, reference_kinds[i], n) && value[n] == ':')
+            return add_condition(b, e->field.name, false, 0, reference_kinds[i], value + n + 1);
+    }
+    return add_condition(b, e->field.name, false, 0, NULL, value);
+}
+
+// One object {type, uri, role, frame_index}, no other key (service contract 2.2).
+static vx_status set_condition_object(vx_request_builder *b, const json_t *o, const char *field)
+{
+    static const char *const keys[] = { "type", "uri", "role", "frame_index", "start_time_seconds", "frame" };
+    const char *key, *kind = NULL;
+    json_t *member;
+    if (!json_is_object(o)) return vx_fail_field(VX_ERR_VALUE, field, "%s: a list of objects is wanted", field);
+    json_object_foreach((json_t *)o, key, member)
+    {
+        bool known = false;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) known = known || !strcmp(key, keys[i]);
+        if (!known) return vx_fail_field(VX_ERR_USAGE, field, "%s: '%.40s' is not a member of a condition", field, key);
+    }
+    const json_t *uri = json_object_get(o, "uri"), *type = json_object_get(o, "type"), *role = json_object_get(o, "role"),
+                 *start = json_object_get(o, "start_time_seconds");
+    const json_t *frame = json_object_get(o, "frame_index") ? json_object_get(o, "frame_index") : json_object_get(o, "frame");
+    if (!json_is_string(uri) || (type && !json_is_string(type)) || (role && !json_is_string(role)) ||
+        (frame && !json_is_integer(frame)))
+        return vx_fail_field(VX_ERR_VALUE, field, "%s: uri, type and role are strings, frame_index is an integer", field);
+    if (start && json_number_value(start) != 0)
+        return vx_fail_field(VX_ERR_UNAVAILABLE, field, "start_time_seconds other than 0 is not supported in this version");
+    bool keyframe = role ? !strcmp(json_string_value(role), "keyframe") : frame != NULL;
+    if (role && !keyframe && strcmp(json_string_value(role), "reference"))
+        return vx_fail_field(VX_ERR_VALUE, field, "%s: role '%.40s' is none of keyframe, reference", field,
+                             json_string_value(role));
+    if (keyframe && !frame) return vx_fail_field(VX_ERR_REQUIRED, field, "%s: a keyframe needs frame_index", field);
+    const char *told = type ? json_string_value(type) : NULL, *path = json_string_value(uri);
+    for (size_t i = 0; told && i < sizeof reference_kinds / sizeof *reference_kinds; i++)
+        if (!strcmp(told, reference_kinds[i])) kind = reference_kinds[i];
+    if (told && !kind) return vx_fail_field(VX_ERR_VALUE, field, "%s: type '%.40s' is none of image, video, audio", field, told);
+    if (strlen(path) != json_string_length(uri)) return vx_fail_field(VX_ERR_VALUE, field, "%s holds a zero character", field);
+    return add_condition(b, field, keyframe, json_integer_value(frame), keyframe ? NULL : kind, path);
+}
+
+static vx_status set_condition_list(vx_request_builder *b, const json_t *list, const char *field)
+{
+    if (!json_is_array(list)) return vx_fail_field(VX_ERR_VALUE, field, "%s: a list is wanted", field);
+    for (size_t i = 0; i < json_array_size(list); i++) VX_TRY(set_condition_object(b, json_array_get(list, i), field));
+    return vx_ok();
+}
+
+static vx_status set_conditions(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    json_t *list = NULL;
+    VX_TRY(vx_json_parse(&list, value, strlen(value), 4, VX_ERR_VALUE, e->field.flag));
+    vx_status s = set_condition_list(b, list, e->field.name);
+    json_decref(list);
+    return s;
+}
+
 static vx_status set_text(vx_request_builder *b, const vx_field_entry *e, const char *value, int index)
 {
     if (e->field.kind == VX_FIELD_CHOICE && !is_choice(e->field.value, value))
@@ -213,6 +316,11 @@ vx_status vx_request_builder_set(vx_request_builder *b, const char *name, const 
         if (strcmp(value, "true") && strcmp(value, "false")) return wrong(e, VX_ERR_VALUE, value);
         *(bool *)member(b, e) = !strcmp(value, "true");
         return vx_ok();
+    case VX_STORE_FIRST: return add_condition(b, e->field.name, true, 0, NULL, value);
+    case VX_STORE_LAST: return add_condition(b, e->field.name, true, -1, NULL, value);
+    case VX_STORE_KEYFRAME: return set_keyframe(b, e, value);
+    case VX_STORE_REFERENCE: return set_reference(b, e, value);
+    case VX_STORE_CONDITIONS: return set_conditions(b, e, value);
     case VX_STORE_NONE: break;
     }
     return vx_fail(VX_ERR_INTERNAL, "field %s has no place", e->field.name);
@@ -241,6 +349,32 @@ static vx_status json_as_text(const char *name, const json_t *value, vx_str *tex
     return vx_ok();
 }
 
+static bool is_condition(const vx_field_entry *e)
+{
+    return e && e->store >= VX_STORE_FIRST;
+}
+
+// A list of references or keyframes has one member for each; everything else is one value.
+static vx_status set_json(vx_request_builder *b, const char *key, const json_t *value)
+{
+    const vx_field_entry *e = vx_field_find(key);
+    if (e && e->store == VX_STORE_CONDITIONS && json_is_array(value)) return set_condition_list(b, value, e->field.name);
+    if (is_condition(e) && json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *item = json_array_get(value, i);
+            if (e->store == VX_STORE_KEYFRAME && json_is_object(item)) VX_TRY(set_condition_object(b, item, e->field.name));
+            else if (!json_is_array(item)) VX_TRY(set_json(b, key, item));
+            else return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: a list in a list", e->field.name);
+        }
+        return vx_ok();
+    }
+    vx_str as_text = { 0 };
+    vx_status s = json_as_text(key, value, &as_text);
+    if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
+    vx_str_free(&as_text);
+    return s;
+}
+
 vx_status vx_request_builder_json(vx_request_builder *b, const char *text, size_t size)
 {
     json_t *object = NULL;
@@ -249,12 +383,12 @@ vx_status vx_request_builder_json(vx_request_builder *b, const char *text, size_
     if (!json_is_object(object)) s = vx_fail(VX_ERR_VALUE, "a request is a JSON object");
     const char *key;
     json_t *value;
+    bool replaces = false; // a job that names conditions has none of the defaults'
+    if (!s.code) json_object_foreach(object, key, value) replaces = replaces || is_condition(vx_field_find(key));
+    if (replaces) drop_conditions(b);
     if (!s.code) json_object_foreach(object, key, value)
         {
-            vx_str as_text = { 0 };
-            s = json_as_text(key, value, &as_text);
-            if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
-            vx_str_free(&as_text);
+            s = set_json(b, key, value);
             if (s.code) break;
         }
     json_decref(object);
@@ -269,7 +403,10 @@ vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_build
     }
     vx_free(to->sigmas);
     to->sigmas = NULL;
+    drop_conditions(to);
     to->request = from->request;
+    to->request.conditions = NULL;
+    to->request.condition_count = 0;
     to->media = from->media;
     to->delivery = from->delivery;
     for (int i = 0; i < vx_field_count; i++) {
@@ -280,6 +417,10 @@ vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_build
         to->texts[i] = vx_strdup(from->texts[i]);
         VX_NEED_MEMORY(to->texts[i], "a request");
         *(const char **)member(to, e) = to->texts[i];
+    }
+    for (int i = 0; i < from->request.condition_count; i++) {
+        const vx_condition *c = &from->condition[i];
+        VX_TRY(add_condition(to, "conditions", c->keyframe, c->frame, c->kind, c->path));
     }
     to->request.sigmas = NULL;
     if (from->request.sigma_count > 0) {

@@ -32,7 +32,7 @@ typedef struct picture_run {
 
 static void tiles_done(void *user, int64_t done, int64_t total)
 {
-    vx_job_progress(((picture_run *)user)->job, "decode_video", 3, done, total);
+    vx_job_progress(((picture_run *)user)->job, "decode_video", VX_STAGE_DECODE_VIDEO, done, total);
 }
 
 static vx_status deliver(void *user, int64_t first, vx_tensor frames)
@@ -60,7 +60,7 @@ static vx_status decode_picture(vx_job *job, const sink *to)
     vx_plan_counts counts;
     VX_TRY(vx_need_video(m, job->video_shape, &need, &counts));
     vx_arena *arena = NULL;
-    vx_job_progress(job, "decode_video", 3, 0, 1);
+    vx_job_progress(job, "decode_video", VX_STAGE_DECODE_VIDEO, 0, 1);
     picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = WINDOW_FRAMES, .began = vx_clock_s() };
     size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1),
            room = frame * WINDOW_FRAMES;
@@ -97,7 +97,7 @@ static vx_status decode_sound(vx_job *job, const sink *to)
     double began = vx_clock_s();
     vx_arena *arena = NULL;
     void *wave = NULL;
-    vx_job_progress(job, "decode_audio", 2, 0, 1);
+    vx_job_progress(job, "decode_audio", VX_STAGE_DECODE_AUDIO, 0, 1);
     VX_TRY(vx_audio_decoder_fold(m->audio, dev));
     VX_TRY(vx_need_audio(m, job->audio_shape[2], &need, &counts));
     VX_TRY(vx_pages_alloc(&wave, bytes));
@@ -114,7 +114,7 @@ static vx_status decode_sound(vx_job *job, const sink *to)
     vx_device_release(dev);
     job->timings.decode_audio += vx_clock_s() - began;
     if (!s.code) {
-        vx_job_progress(job, "decode_audio", 2, 1, 1);
+        vx_job_progress(job, "decode_audio", VX_STAGE_DECODE_AUDIO, 1, 1);
         s = to->sound(to->self, wave, samples);
     }
     vx_pages_free(wave, bytes);
@@ -298,7 +298,7 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
     vx_output_discard(&output);
     vx_free(comment);
     job->timings.mux += vx_clock_s() - began;
-    if (!s.code) vx_job_progress(job, "mux", 4, 1, 1);
+    if (!s.code) vx_job_progress(job, "mux", VX_STAGE_MUX, 1, 1);
     return s;
 }
 

@@ -17,7 +17,12 @@ typedef enum vx_store {
     VX_STORE_CRF,
     VX_STORE_BITRATE,
     VX_STORE_SIZE,
-    VX_STORE_SIGMAS
+    VX_STORE_SIGMAS,
+    VX_STORE_FIRST,
+    VX_STORE_LAST,
+    VX_STORE_KEYFRAME,
+    VX_STORE_REFERENCE,
+    VX_STORE_CONDITIONS
 } vx_store;
 typedef struct vx_field_entry {
     vx_field field;

@@ -76,6 +76,11 @@ static vx_status inspect_model(vx_context *context, const char *path, json_t *o,
     add_problem(problems, vx_model_denoiser(m));
     add_problem(problems, vx_model_vaes(m, true, false));
     add_problem(problems, vx_model_vaes(m, false, true));
+    // The encoders are for keyframes and references: a model without them makes clips from prompts.
+    vx_status vision = vx_model_encoders(m, true, false, false), video = vx_model_encoders(m, false, true, false),
+              audio = vx_model_encoders(m, false, false, true);
+    json_object_set_new(o, "encoders",
+                        json_pack("{s:b, s:b, s:b}", "vision", !vision.code, "video", !video.code, "audio", !audio.code));
     uint64_t bytes = 0;
     for (int i = 0; i < VX_COMPONENT_KINDS; i++) {
         inspect_component(components, problems, m, (vx_component_kind)i);

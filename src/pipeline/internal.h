@@ -9,16 +9,21 @@
 #include "denoiser/denoiser.h"
 #include "device/arena.h"
 #include "media/media.h"
+#include "pipeline/conditions.h"
 #include "sampling/noise.h"
 #include "sampling/sampler.h"
 #include "text/language.h"
 #include "text/presentation.h"
+#include "text/vision.h"
 #include "vae/audio_decoder.h"
+#include "vae/audio_encoder.h"
 #include "vae/video_decoder.h"
+#include "vae/video_encoder.h"
 #include "vortex/vortex.h"
 #include "weights/model_map.h"
 
 enum { VX_SOUND_CHANNELS = 2, VX_NATIVE_FPS = 24, VX_MAX_NOTES = 16 };
+enum { VX_STAGE_TEXT, VX_STAGE_ENCODE, VX_STAGE_DENOISE, VX_STAGE_DECODE_AUDIO, VX_STAGE_DECODE_VIDEO, VX_STAGE_MUX, VX_STAGES };
 
 // Warnings of a request, in the order they arose. Texts are owned.
 typedef struct vx_notes {
@@ -38,10 +43,23 @@ struct vx_context {
 typedef struct vx_prompt_cache {
     char *prompt;
     vx_dtype act;
-    vx_presentation presentation;
     void *embeds; // [rows, text_dim] act
     size_t embed_bytes;
+    char conditions[65]; // their key: the presentation shows them
 } vx_prompt_cache;
+
+// The encoded conditions of the last job, likewise.
+typedef struct vx_cached_latent {
+    float *latent, *audio;
+    size_t latent_bytes, audio_bytes;
+    int64_t shape[4], audio_frames;
+} vx_cached_latent;
+typedef struct vx_condition_cache {
+    char key[65];
+    vx_cached_latent *item;
+    int count;
+} vx_condition_cache;
+void vx_condition_cache_free(vx_condition_cache *cache);
 
 struct vx_model {
     vx_context *context;
@@ -52,7 +70,13 @@ struct vx_model {
     vx_denoiser *denoiser;
     vx_video_decoder *video;
     vx_audio_decoder *audio;
+    vx_vision *vision;
+    vx_video_encoder *video_encoder;
+    vx_audio_encoder *audio_encoder;
     vx_prompt_cache cache;
+    vx_condition_cache conditions;
+    char *path[6]; // as opened: model, text encoder, video VAE, audio VAE, tokenizer (owned)
+    vx_variant stated;
     double load_s; // spent opening, so far
 };
 
@@ -74,6 +98,8 @@ typedef struct vx_resolved {
     vx_dtype act;
     bool record, latents_only;
     uint64_t memory_limit;
+    vx_conditions conditions; // judged, not loaded
+    int64_t reference_short_edge, canvas_short_edge, canvas_max_pixels;
 } vx_resolved;
 // Takes the checkpoint's shifts where the request has none. Draws a seed from the system if none is set.
 vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes);
@@ -87,6 +113,9 @@ vx_status vx_model_text(vx_model *model); // tokenizer and language model
 vx_status vx_model_denoiser(vx_model *model);
 vx_status vx_model_vaes(vx_model *model, bool video, bool audio);
 vx_status vx_model_tokenizer(vx_model *model);
+vx_status vx_model_encoders(vx_model *model, bool vision, bool video, bool audio);
+// Makes the transformer that of a partition, where the path has both. VX_ERR_MODEL_VARIANT if it is the other one.
+vx_status vx_model_partition(vx_model *model, vx_variant wanted, const char *task, vx_notes *notes);
 // VX_ERR_FILE_CHANGED if a file of the model was hurt while mapped.
 vx_status vx_model_check(const vx_model *model);
 
@@ -102,7 +131,7 @@ typedef struct vx_record {
 } vx_record;
 
 typedef struct vx_timings {
-    double plan, load, text, denoise, decode_video, decode_audio, mux, total;
+    double plan, load, text, encode, denoise, decode_video, decode_audio, mux, total;
 } vx_timings;
 
 struct vx_job {
@@ -111,7 +140,9 @@ struct vx_job {
     vx_resolved request;
     vx_notes notes;
     vx_plan plan;
-    vx_presentation presentation; // ids are NULL when embeddings came from a file
+    vx_presentation_full presentation; // tokens.ids are NULL when embeddings came from a file
+    vx_conditions conditions;
+    vx_condition_rows rows[VX_MAX_CONDITIONS]; // of the conditions
     vx_layout layout;
     bool has_layout;
     void *embeds; // from a file: [rows, text_dim] act, host
@@ -141,15 +172,20 @@ uint64_t vx_memory_available(void);
 typedef struct vx_stage_need {
     size_t arena, scratch;
 } vx_stage_need;
-vx_status vx_need_text(vx_model *model, int64_t rows, vx_dtype act, vx_stage_need *need, vx_plan_counts *counts);
+vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
+vx_status vx_need_encode_video(vx_model *model, int64_t frames, int64_t height, int64_t width, vx_stage_need *need,
+                               vx_plan_counts *counts);
+vx_status vx_need_encode_sound(vx_model *model, int64_t channels, int64_t samples, vx_stage_need *need, vx_plan_counts *counts);
 
-// The denoising stage as one function of its device: on the plan device it counts, on the real one it computes.
+// The stages as functions of their device: on the plan device they count, on the real one they compute.
+vx_status vx_text_stage(vx_job *job, vx_device *dev, vx_arena *arena, vx_tensor out); // out [text_rows, hidden] act
 typedef struct vx_denoise_io {
     const void *embeds;
     const float *video_noise, *audio_noise;
+    float *const *conditions; // visual ones, noised, in latent order
     float *video, *audio;
 } vx_denoise_io;
 vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const vx_denoise_io *io, int evaluations);
@@ -157,6 +193,8 @@ vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const v
 // ---- files and reports ----
 vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
+vx_status vx_encode_conditions(vx_job *job);
+void vx_condition_row_counts(const vx_job *job, int64_t *video, int64_t *audio); // packed rows of all conditions
 vx_record *vx_record_create(const vx_job *job);
 uint64_t vx_record_bytes(const vx_job *job); // what it will take
 void vx_record_free(vx_record *record);

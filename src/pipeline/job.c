@@ -7,8 +7,6 @@
 #include "base/clock.h"
 #include "pipeline/internal.h"
 
-static const char *const stage_names[] = { "text", "denoise", "decode_audio", "decode_video", "mux" };
-
 void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, int64_t steps)
 {
     if (!step) job->stage_began = vx_clock_s();
@@ -16,7 +14,7 @@ void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, in
     double elapsed = vx_clock_s() - job->stage_began;
     vx_progress p = { .stage = stage,
                       .stage_index = index,
-                      .stage_count = (int)(sizeof stage_names / sizeof *stage_names),
+                      .stage_count = VX_STAGES,
                       .step = step,
                       .steps = steps,
                       .elapsed_s = elapsed,
@@ -34,7 +32,7 @@ static vx_status take_callbacks(vx_job *job, const vx_job_callbacks *callbacks)
     return vx_ok();
 }
 
-// The prompt's rows: from the cache, or tokenised. The pad tokens and limits are the presentation's business.
+// The rows that the text encoder reads, or that a file brings; headers of what they need.
 static vx_status present(vx_job *job)
 {
     vx_model *m = job->model;
@@ -42,21 +40,30 @@ static vx_status present(vx_job *job)
         VX_TRY(vx_model_denoiser(m));
         return vx_embeds_load(job, job->request.embeds_path, vx_denoiser_config_of(m->denoiser)->text_dim);
     }
+    bool visual = false;
+    vx_shown shown[VX_MAX_CONDITIONS];
+    for (int i = 0; i < job->conditions.count; i++) visual = visual || job->conditions.item[i].pixels;
     VX_TRY(vx_model_text(m));
+    VX_TRY(vx_model_encoders(m, visual, false, false));
     VX_TRY(vx_model_denoiser(m));
-    VX_TRY(vx_presentation_prompt(&job->presentation, m->tokenizer, job->request.prompt, strlen(job->request.prompt)));
-    job->text_rows = job->presentation.rows;
+    vx_conditions_shown(&job->conditions, shown);
+    const char *prompt = job->request.prompt;
+    VX_TRY(vx_presentation_show(&job->presentation, m->tokenizer, prompt, strlen(prompt), shown, job->conditions.count));
+    job->text_rows = job->presentation.tokens.rows;
     return vx_ok();
 }
 
 static vx_status lay_out(vx_job *job)
 {
     const vx_resolved *r = &job->request;
+    vx_conditions_rows(&job->conditions, job->rows);
     VX_TRY(vx_layout_create(&job->layout, &(vx_layout_params){ .text_rows = job->text_rows,
-                                                               .text_tags = job->presentation.tags,
+                                                               .text_tags = job->presentation.tokens.tags,
                                                                .frames = r->frames,
                                                                .width = r->width,
-                                                               .height = r->height }));
+                                                               .height = r->height,
+                                                               .conditions = job->rows,
+                                                               .condition_count = job->conditions.count }));
     job->has_layout = true;
     const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
     const int64_t video[4] = { c->latent_channels, job->layout.latent_frames, job->layout.latent_height,
@@ -67,15 +74,34 @@ static vx_status lay_out(vx_job *job)
     return vx_ok();
 }
 
+// Decoded before any network is opened: what is wrong with an input is found first.
+static vx_status load_conditions(vx_job *job)
+{
+    vx_resolved *r = &job->request;
+    job->conditions = r->conditions;
+    r->conditions = (vx_conditions){ 0 };
+    if (!job->conditions.count) return vx_ok();
+    bool visual = false, sound = false;
+    VX_TRY(vx_conditions_load(&job->conditions,
+                              &(vx_condition_rules){ .frames = r->frames,
+                                                     .reference_short_edge = r->reference_short_edge,
+                                                     .canvas_short_edge = r->canvas_short_edge,
+                                                     .canvas_max_pixels = r->canvas_max_pixels },
+                              r->width, r->height));
+    for (int i = 0; i < job->conditions.count; i++) {
+        visual = visual || job->conditions.item[i].pixels;
+        sound = sound || job->conditions.item[i].sound;
+    }
+    return vx_model_encoders(job->model, false, visual, sound);
+}
+
 vx_status vx_job_prepare(vx_job *job, const vx_request *request)
 {
     vx_model *m = job->model;
     VX_TRY(vx_resolve(&job->request, request, &m->map, &job->notes));
-    if (m->map.variant == VX_VARIANT_REF2VA)
-        return vx_remedy(vx_fail_field(VX_ERR_MODEL_VARIANT, "task", "%s is the Ref2VA partition, t2va needs FL2VA", m->map.root),
-                         "give the FL2VA partition");
-    if (m->map.variant == VX_VARIANT_UNKNOWN)
-        vx_note(&job->notes, "nothing says which partition %s is; taken as FL2VA", m->map.root);
+    vx_task task = job->request.conditions.task;
+    VX_TRY(vx_model_partition(m, task == VX_TASK_REF2VA ? VX_VARIANT_REF2VA : VX_VARIANT_FL2VA, vx_task_name(task), &job->notes));
+    VX_TRY(load_conditions(job));
     VX_TRY(present(job));
     if (!job->request.latents_only) VX_TRY(vx_model_vaes(m, true, true));
     VX_TRY(lay_out(job));
@@ -130,7 +156,8 @@ void vx_job_destroy(vx_job **pointer)
     vx_job *job = *pointer;
     vx_resolved_free(&job->request);
     vx_notes_free(&job->notes);
-    vx_presentation_free(&job->presentation);
+    vx_presentation_full_free(&job->presentation);
+    vx_conditions_free(&job->conditions);
     vx_layout_free(&job->layout);
     vx_record_free(job->record);
     vx_free(job->embeds);
@@ -170,128 +197,85 @@ const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3])
 }
 
 // ---- text ----
-static void language_layer(void *user, int layer)
-{
-    vx_job_progress(user, "text", 0, layer + 1, VX_LANGUAGE_LAYERS);
-}
-
 static vx_status encode_text(vx_job *job)
 {
     vx_model *m = job->model;
     vx_prompt_cache *cache = &m->cache;
     vx_device *dev = m->context->device;
-    if (cache->prompt && cache->act == job->request.act && !strcmp(cache->prompt, job->request.prompt)) return vx_ok();
+    if (cache->prompt && cache->act == job->request.act && !strcmp(cache->prompt, job->request.prompt) &&
+        !strcmp(cache->conditions, job->conditions.key))
+        return vx_ok();
     vx_free(cache->prompt);
     vx_free(cache->embeds);
     cache->prompt = NULL;
     cache->embeds = NULL;
     vx_stage_need need;
     vx_plan_counts counts;
-    int64_t hidden = vx_language_config_of(m->language)->hidden;
-    VX_TRY(vx_need_text(m, job->text_rows, job->request.act, &need, &counts));
-    vx_job_progress(job, "text", 0, 0, VX_LANGUAGE_LAYERS);
+    VX_TRY(vx_need_text(job, &need, &counts));
+    vx_job_progress(job, "text", VX_STAGE_TEXT, 0, VX_LANGUAGE_LAYERS);
     vx_arena *arena = NULL;
     VX_TRY(vx_arena_create(dev, &arena, need.arena));
     vx_status s = vx_device_reserve(dev, need.scratch);
-    vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, hidden);
-    if (!s.code)
-        s = vx_language_encode(
-            m->language, dev, arena, out,
-            &(vx_language_run){
-                .ids = job->presentation.ids, .rows = job->text_rows, .layer_done = language_layer, .user = job });
+    vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, vx_language_config_of(m->language)->hidden);
+    if (!s.code) s = vx_text_stage(job, dev, arena, out);
     cache->embed_bytes = vx_tensor_bytes(out);
     if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes)))
         s = vx_fail(VX_ERR_MEMORY, "no memory for the encoded prompt");
     if (!s.code) s = vx_download(dev, cache->embeds, out);
     if (!s.code && !(cache->prompt = vx_strdup(job->request.prompt))) s = vx_fail(VX_ERR_MEMORY, "no memory for the prompt");
     cache->act = job->request.act;
+    memcpy(cache->conditions, job->conditions.key, sizeof cache->conditions);
     vx_arena_destroy(&arena);
     vx_device_release(dev);
     return s;
 }
 
 // ---- denoise ----
-typedef struct loop {
-    vx_job *job;
-    vx_device *dev;
-    vx_denoiser_request *request;
-    double step_began;
-} loop;
+typedef struct drawing {
+    float *conditions[VX_MAX_CONDITIONS]; // visual ones, noised, in latent order
+    vx_noise_shape shape[VX_MAX_CONDITIONS];
+    int count;
+} drawing;
 
-static vx_status record_step(vx_job *job, vx_device *dev, int64_t k, vx_tensor video, vx_tensor audio, vx_tensor dv, vx_tensor da)
+static void drawing_free(drawing *d)
 {
-    vx_record *r = job->record;
-    if (k == 0) {
-        VX_TRY(vx_download(dev, r->first_video, video));
-        VX_TRY(vx_download(dev, r->first_audio, audio));
-    }
-    VX_TRY(vx_download(dev, r->video[k], dv));
-    return vx_download(dev, r->audio[k], da);
+    for (int i = 0; i < d->count; i++) vx_free(d->conditions[i]);
 }
 
-static vx_status velocity(void *user, int64_t k, vx_tensor video, vx_tensor audio, vx_tensor dv, vx_tensor da)
-{
-    loop *l = user;
-    vx_job *job = l->job;
-    bool real = !vx_device_is_plan(l->dev);
-    l->step_began = vx_clock_s();
-    VX_TRY_IN(vx_denoiser_evaluate(l->request, k, video, audio, dv, da), "step %lld", (long long)k + 1);
-    if (!real) return vx_ok();
-    if (job->record) VX_TRY(record_step(job, l->dev, k, video, audio, dv, da));
-    job->step_s[k] = vx_clock_s() - l->step_began;
-    job->steps_done = (int)k + 1;
-    vx_job_progress(job, "denoise", 1, k + 1, job->request.evaluations);
-    return vx_model_check(job->model);
-}
-
-vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const vx_denoise_io *io, int evaluations)
+// Noise of the target and of every visual condition, in the order of the convention; then the conditions at level 0.999:
+// two products and a sum in f32 (specification 4.4). ComfyUI multiplies by the rounded decimals.
+static vx_status draw(vx_job *job, float *video, float *audio, drawing *d)
 {
     const vx_resolved *r = &job->request;
-    const vx_layout *l = &job->layout;
-    const vx_denoiser_config *c = vx_denoiser_config_of(job->model->denoiser);
-    float t_video[VX_MAX_SIGMAS], t_audio[VX_MAX_SIGMAS];
-    vx_sampler_params sampler = {
-        .sampler = r->sampler, .official = r->official, .sigmas = &r->sigmas, .shift = r->shift, .audio_shift = r->audio_shift
-    };
-    vx_sampler_timesteps(&sampler, t_video, t_audio);
-    vx_tensor embeds = vx_arena_tensor(arena, r->act, job->text_rows, c->text_dim);
-    vx_tensor video = vx_arena_tensor(arena, VX_F32, l->video_rows, 4 * c->latent_channels),
-              audio = vx_arena_tensor(arena, VX_F32, l->audio_rows, c->audio_channels);
-    vx_tensor video_latent = vx_arena_take(arena, VX_F32, 4, job->video_shape),
-              audio_latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape);
-    VX_TRY(vx_upload(dev, embeds, io->embeds));
-    VX_TRY(vx_upload(dev, video_latent, io->video_noise));
-    VX_TRY(vx_upload(dev, audio_latent, io->audio_noise));
-    VX_TRY(vx_patchify(dev, video, video_latent));
-    VX_TRY(vx_patchify(dev, audio, audio_latent));
-    loop run = { .job = job, .dev = dev };
-    VX_TRY(vx_denoiser_prepare(&run.request, job->model->denoiser, dev, arena,
-                               &(vx_denoiser_params){ .act = r->act,
-                                                      .layout = l,
-                                                      .prompt_embeds = embeds,
-                                                      .t_video = t_video,
-                                                      .t_audio = t_audio,
-                                                      .evaluations = r->evaluations }));
-    vx_status s = vx_ok();
-    // Planning runs one step of the loop, by a list that holds just that step.
-    vx_sigmas *first = NULL;
-    if (evaluations < r->evaluations && evaluations > 0) {
-        first = vx_alloc(sizeof *first);
-        if (!first) s = vx_fail(VX_ERR_MEMORY, "no memory for sigmas");
-        else {
-            *first = r->sigmas;
-            first->count = evaluations + 1;
-            sampler.sigmas = first;
+    const float *latent[VX_MAX_CONDITIONS];
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        const int64_t *s = p->latent_shape;
+        if (!p->latent) continue;
+        latent[d->count] = p->latent;
+        d->shape[d->count] = (vx_noise_shape){ s[0], s[1], s[2], s[3] };
+        d->conditions[d->count] = vx_alloc((size_t)(s[0] * s[1] * s[2] * s[3]) * sizeof(float));
+        VX_NEED_MEMORY(d->conditions[d->count], "a condition");
+        d->count++;
+    }
+    VX_TRY(vx_noise_draw(
+        &(vx_noise_params){ .convention = r->noise,
+                            .seed = r->seed,
+                            .video = { job->video_shape[0], job->video_shape[1], job->video_shape[2], job->video_shape[3] },
+                            .audio_channels = job->audio_shape[1],
+                            .audio_frames = job->audio_shape[2],
+                            .conditions = d->shape,
+                            .condition_count = d->count },
+        video, audio, d->conditions));
+    const float keep = 0.999f, rest = r->noise == VX_NOISE_COMFYUI ? 0.001f : 1.0f - keep;
+    for (int i = 0; i < d->count; i++) {
+        int64_t n = d->shape[i].channels * d->shape[i].frames * d->shape[i].height * d->shape[i].width;
+        for (int64_t e = 0; e < n; e++) {
+            float clean = keep * latent[i][e], noise = rest * d->conditions[i][e];
+            d->conditions[i][e] = clean + noise;
         }
     }
-    if (!s.code && evaluations > 0) s = vx_sampler_run(dev, arena, &sampler, video, audio, velocity, &run);
-    vx_free(first);
-    vx_denoiser_finish(&run.request);
-    VX_TRY(s);
-    VX_TRY(vx_unpatchify(dev, video_latent, video));
-    VX_TRY(vx_unpatchify(dev, audio_latent, audio));
-    VX_TRY(vx_download(dev, io->video, video_latent));
-    return vx_download(dev, io->audio, audio_latent);
+    return vx_ok();
 }
 
 static vx_status denoise(vx_job *job)
@@ -303,26 +287,23 @@ static vx_status denoise(vx_job *job)
     vx_stage_need need;
     vx_plan_counts prepare, step;
     VX_TRY(vx_need_denoise(job, &need, &prepare, &step));
-    vx_job_progress(job, "denoise", 1, 0, r->evaluations);
+    vx_job_progress(job, "denoise", VX_STAGE_DENOISE, 0, r->evaluations);
     vx_arena *arena = NULL;
     float *video = vx_alloc(video_bytes), *audio = vx_alloc(audio_bytes);
     vx_status s = video && audio ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for latents");
     if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    drawing drawn = { .count = 0 };
+    if (!s.code) s = draw(job, video, audio, &drawn);
     if (!s.code)
-        s = vx_noise_draw(
-            &(vx_noise_params){ .convention = r->noise,
-                                .seed = r->seed,
-                                .video = { job->video_shape[0], job->video_shape[1], job->video_shape[2], job->video_shape[3] },
-                                .audio_channels = job->audio_shape[1],
-                                .audio_frames = job->audio_shape[2] },
-            video, audio, NULL);
-    if (!s.code) {
-        const void *embeds = job->embeds ? job->embeds : job->model->cache.embeds;
-        s = vx_denoise_stage(
-            job, dev, arena,
-            &(vx_denoise_io){ .embeds = embeds, .video_noise = video, .audio_noise = audio, .video = video, .audio = audio },
-            r->evaluations);
-    }
+        s = vx_denoise_stage(job, dev, arena,
+                             &(vx_denoise_io){ .embeds = job->embeds ? job->embeds : job->model->cache.embeds,
+                                               .video_noise = video,
+                                               .audio_noise = audio,
+                                               .conditions = drawn.conditions,
+                                               .video = video,
+                                               .audio = audio },
+                             r->evaluations);
+    drawing_free(&drawn);
     vx_arena_destroy(&arena);
     vx_device_release(dev);
     if (s.code) {
@@ -346,6 +327,10 @@ vx_status vx_job_run(vx_job *job)
     if (s.code) s = vx_within(s, "text");
     if (!s.code) s = vx_model_check(job->model);
     job->timings.text = vx_clock_s() - began;
+    if (!s.code) {
+        s = vx_encode_conditions(job);
+        if (s.code) s = vx_within(s, "encode");
+    }
     if (!s.code) {
         began = vx_clock_s();
         s = denoise(job);

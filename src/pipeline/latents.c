@@ -125,18 +125,18 @@ vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim)
     if (s.code) goto done;
     size_t count = (size_t)shape[0] * (size_t)shape[1];
     job->text_rows = shape[0];
-    job->presentation.rows = shape[0];
-    job->presentation.tags = vx_alloc_array((size_t)shape[0], sizeof *job->presentation.tags);
+    job->presentation.tokens.rows = shape[0];
+    job->presentation.tokens.tags = vx_alloc_array((size_t)shape[0], sizeof *job->presentation.tokens.tags);
     job->embeds = vx_alloc(count * (size_t)vx_dtype_bits(job->request.act) / 8);
-    if (!job->presentation.tags || !job->embeds) {
+    if (!job->presentation.tokens.tags || !job->embeds) {
         s = vx_fail(VX_ERR_MEMORY, "no memory for embeddings");
         goto done;
     }
-    memcpy(job->presentation.tags, tags->data, (size_t)shape[0] * sizeof *job->presentation.tags);
+    memcpy(job->presentation.tokens.tags, tags->data, (size_t)shape[0] * sizeof *job->presentation.tokens.tags);
     for (int64_t i = 0; i < shape[0] && !s.code; i++)
-        if (job->presentation.tags[i] != VX_TAG_VIDEO && job->presentation.tags[i] != VX_TAG_TEXT)
+        if (job->presentation.tokens.tags[i] != VX_TAG_VIDEO && job->presentation.tokens.tags[i] != VX_TAG_TEXT)
             s = vx_fail_field(VX_ERR_INPUT_FORMAT, "prompt_embeds", "%s: 'text_token_tags' holds %d at row %lld, expected 0 or 1",
-                              path, job->presentation.tags[i], (long long)i);
+                              path, job->presentation.tokens.tags[i], (long long)i);
     for (size_t i = 0; i < count; i++) {
         if (job->request.act == VX_F32) ((float *)job->embeds)[i] = wide[i];
         else ((uint16_t *)job->embeds)[i] = vx_f32_to_bf16(wide[i]);

@@ -1,9 +1,23 @@
 // An opened model: where its components are, and the networks bound to them, each when a job first needs it. Binding reads
 // headers only, so that a request that cannot run is refused before anything large is touched.
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "pipeline/internal.h"
+
+enum { MODEL_PATHS = 5 };
+
+static vx_status find(const vx_model *m, vx_variant wanted, vx_model_map *out)
+{
+    return vx_model_map_find(out, &(vx_model_map_params){ .model = m->path[0],
+                                                          .text_encoder = m->path[1],
+                                                          .video_vae = m->path[2],
+                                                          .audio_vae = m->path[3],
+                                                          .tokenizer = m->path[4],
+                                                          .variant = wanted,
+                                                          .stated = m->stated });
+}
 
 vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params)
 {
@@ -29,19 +43,42 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     vx_model *m = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a model");
     m->context = context;
-    vx_status s = vx_model_map_find(&m->map, &(vx_model_map_params){ .model = p.path,
-                                                                     .text_encoder = p.text_encoder,
-                                                                     .video_vae = p.video_vae,
-                                                                     .audio_vae = p.audio_vae,
-                                                                     .tokenizer = p.tokenizer,
-                                                                     .variant = VX_VARIANT_FL2VA,
-                                                                     .stated = stated });
+    m->stated = stated;
+    const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer };
+    vx_status s = vx_ok();
+    for (int i = 0; i < MODEL_PATHS && !s.code; i++)
+        if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+    if (!s.code) s = find(m, VX_VARIANT_UNKNOWN, &m->map);
     if (s.code) {
-        vx_free(m);
+        vx_model_close(&m);
         return s;
     }
     m->load_s = vx_clock_s() - began;
     *out = m;
+    return vx_ok();
+}
+
+vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, vx_notes *notes)
+{
+    if (m->map.variant == wanted) return vx_ok();
+    if (m->map.variant == VX_VARIANT_UNKNOWN && wanted == VX_VARIANT_FL2VA) {
+        vx_note(notes, "nothing says which partition %s is; taken as FL2VA", m->map.root);
+        return vx_ok();
+    }
+    vx_model_map other;
+    vx_status s = find(m, wanted, &other);
+    if (s.code) return s.field[0] ? s : (snprintf(s.field, sizeof s.field, "task"), vx_within(s, "task %s", task));
+    // The partitions share every component but the transformer: only that one changes hands.
+    vx_denoiser_close(&m->denoiser);
+    vx_component_close(&m->component[VX_TRANSFORMER]);
+    vx_free(m->map.component[VX_TRANSFORMER]);
+    m->map.component[VX_TRANSFORMER] = other.component[VX_TRANSFORMER];
+    other.component[VX_TRANSFORMER] = NULL;
+    m->map.variant = other.variant;
+    m->map.layout = other.layout;
+    m->map.flow_shift = other.flow_shift;
+    m->map.audio_flow_shift = other.audio_flow_shift;
+    vx_model_map_free(&other);
     return vx_ok();
 }
 
@@ -51,7 +88,11 @@ void vx_model_close(vx_model **model)
     vx_model *m = *model;
     vx_free(m->cache.prompt);
     vx_free(m->cache.embeds);
-    vx_presentation_free(&m->cache.presentation);
+    vx_condition_cache_free(&m->conditions);
+    for (int i = 0; i < MODEL_PATHS; i++) vx_free(m->path[i]);
+    vx_audio_encoder_close(&m->audio_encoder);
+    vx_video_encoder_close(&m->video_encoder);
+    vx_vision_close(&m->vision);
     vx_audio_decoder_close(&m->audio);
     vx_video_decoder_close(&m->video);
     vx_denoiser_close(&m->denoiser);
@@ -124,6 +165,29 @@ vx_status vx_model_vaes(vx_model *m, bool video, bool audio)
     if (audio && !m->audio) {
         VX_TRY(open_component(m, VX_AUDIO_VAE));
         VX_TRY(vx_audio_decoder_bind(&m->audio, m->component[VX_AUDIO_VAE]));
+    }
+    m->load_s += vx_clock_s() - began;
+    return vx_ok();
+}
+
+vx_status vx_model_encoders(vx_model *m, bool vision, bool video, bool audio)
+{
+    double began = vx_clock_s();
+    if (vision && !m->vision) {
+        VX_TRY(vx_model_text(m));
+        VX_TRY(vx_vision_open(&m->vision, m->component[VX_TEXT_ENCODER]));
+        int64_t rows = vx_vision_config_of(m->vision)->out_hidden, hidden = vx_language_config_of(m->language)->hidden;
+        if (rows != hidden)
+            return vx_fail(VX_ERR_CONFIG, "%s: the vision tower makes rows of %lld values, the language model takes %lld",
+                           m->map.component[VX_TEXT_ENCODER], (long long)rows, (long long)hidden);
+    }
+    if (video && !m->video_encoder) {
+        VX_TRY(open_component(m, VX_VIDEO_VAE));
+        VX_TRY(vx_video_encoder_open(&m->video_encoder, m->component[VX_VIDEO_VAE]));
+    }
+    if (audio && !m->audio_encoder) {
+        VX_TRY(open_component(m, VX_AUDIO_VAE));
+        VX_TRY(vx_audio_encoder_open(&m->audio_encoder, m->component[VX_AUDIO_VAE], m->context->device));
     }
     m->load_s += vx_clock_s() - began;
     return vx_ok();

@@ -8,14 +8,14 @@
 #include "base/str.h"
 #include "pipeline/internal.h"
 
-vx_status vx_need_text(vx_model *model, int64_t rows, vx_dtype act, vx_stage_need *need, vx_plan_counts *counts)
+vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts)
 {
-    vx_device *dev = model->context->plan;
+    vx_device *dev = job->model->context->plan;
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
     VX_TRY(vx_arena_create(dev, &arena, 0));
-    vx_tensor out = vx_arena_tensor(arena, act, rows, vx_language_config_of(model->language)->hidden);
-    vx_status s = vx_language_encode(model->language, dev, arena, out, &(vx_language_run){ .rows = rows });
+    vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, vx_language_config_of(job->model->language)->hidden);
+    vx_status s = vx_text_stage(job, dev, arena, out);
     *counts = vx_device_plan_counts(dev);
     *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
     vx_arena_destroy(&arena);
@@ -97,6 +97,14 @@ uint64_t vx_memory_available(void)
     return available;
 }
 
+static const char *const stage_names[VX_PLAN_STAGES] = {
+    [VX_STAGE_TEXT] = "text",
+    [VX_STAGE_ENCODE] = "encode",
+    [VX_STAGE_DENOISE] = "denoise",
+    [VX_STAGE_DECODE_AUDIO] = "decode_audio",
+    [VX_STAGE_DECODE_VIDEO] = "decode_video",
+};
+
 static void set_stage(vx_stage_plan *stage, const char *name, const vx_plan_counts *counts, uint64_t bytes)
 {
     *stage = (vx_stage_plan){ name, counts->flop, (uint64_t)counts->weight_bytes, bytes };
@@ -114,6 +122,37 @@ static vx_status check_memory(const vx_plan *p, uint64_t limit)
                              limit ? "the limit is" : "free are", vx_bytes_text(have, p->available_bytes),
                              (unsigned long long)p->available_bytes),
                      "ask for a smaller --size or fewer --frames, or free memory");
+}
+
+// The encoding stage: conditions one after the other, so the largest counts; their samples lie on the host meanwhile.
+static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *samples, uint64_t *latents)
+{
+    vx_stage_plan *stage = &job->plan.stage[VX_STAGE_ENCODE];
+    uint64_t most = 0;
+    *samples = *latents = 0;
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        const vx_condition_rows *rows = &job->rows[i];
+        vx_stage_need need;
+        vx_plan_counts counts;
+        *samples += (uint64_t)(p->frames * p->height * p->width * 3) + (uint64_t)p->samples * VX_SOUND_CHANNELS * sizeof(float);
+        uint64_t latent = (uint64_t)(rows->latent_frames * rows->latent_height * rows->latent_width) *
+                          (uint64_t)job->video_shape[0] * sizeof(float);
+        *latents += latent + (uint64_t)(rows->audio_frames * VX_SOUND_CHANNELS * job->audio_shape[1]) * sizeof(float);
+        if (p->pixels) {
+            VX_TRY(vx_need_encode_video(job->model, p->encoded_frames, p->height, p->width, &need, &counts));
+            stage->flop += counts.flop;
+            stage->weight_bytes = (uint64_t)counts.weight_bytes;
+            if (need.arena + need.scratch + latent > most) most = need.arena + need.scratch + latent;
+        }
+        if (p->sound) {
+            VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
+            stage->flop += counts.flop;
+            if (need.arena + need.scratch > most) most = need.arena + need.scratch;
+        }
+    }
+    if (job->conditions.count) stage->host_bytes = most + held + *samples + *latents;
+    return vx_ok();
 }
 
 vx_status vx_job_plan(vx_job *job)
@@ -139,17 +178,21 @@ vx_status vx_job_plan(vx_job *job)
                           (uint64_t)vx_dtype_bits(r->act) / 8;
         uint64_t layout = (uint64_t)l->rows * (sizeof *l->tag + 3 * sizeof *l->position + sizeof *l->clock);
         if (m->language && !job->embeds) {
-            VX_TRY_IN(vx_need_text(m, job->text_rows, r->act, &need, &counts), "plan of text");
-            set_stage(&p->stage[0], "text", &counts, need.arena + need.scratch + embeds + layout);
+            VX_TRY_IN(vx_need_text(job, &need, &counts), "plan of text");
+            set_stage(&p->stage[VX_STAGE_TEXT], "text", &counts, need.arena + need.scratch + embeds + layout);
         }
         held += embeds + layout + vx_record_bytes(job);
+        uint64_t samples, latents;
+        VX_TRY_IN(plan_encode(job, held, &samples, &latents), "plan of encode");
+        p->stage[VX_STAGE_TEXT].host_bytes += samples;
+        held += 2 * latents; // the cache keeps one, the denoiser's noised copy is another
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
-        set_stage(&p->stage[1], "denoise", &counts, need.arena + need.scratch + held);
+        set_stage(&p->stage[VX_STAGE_DENOISE], "denoise", &counts, need.arena + need.scratch + held);
     }
     if (!p->num_frames && job->video_shape[1]) p->num_frames = vx_decoded_frames(job->video_shape[1]);
     p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
-    p->stage[0].name = "text", p->stage[1].name = "denoise", p->stage[2].name = "decode_audio", p->stage[3].name = "decode_video";
+    for (int i = 0; i < VX_PLAN_STAGES; i++) p->stage[i].name = stage_names[i];
     if (!r->latents_only && m->audio && job->audio_shape[2]) {
         VX_TRY_IN(vx_need_audio(m, job->audio_shape[2], &need, &counts), "plan of decode_audio");
         size_t folded, passing;
@@ -158,7 +201,7 @@ vx_status vx_job_plan(vx_job *job)
                         sizeof(float);
         // Weights are folded before the stage's own memory is taken; the sound is gone before the picture begins.
         uint64_t run = need.arena + need.scratch + wave;
-        set_stage(&p->stage[2], "decode_audio", &counts, (run > passing ? run : passing) + held + folded);
+        set_stage(&p->stage[VX_STAGE_DECODE_AUDIO], "decode_audio", &counts, (run > passing ? run : passing) + held + folded);
         held += folded;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
@@ -174,7 +217,7 @@ vx_status vx_job_plan(vx_job *job)
                                                              .sample_rate = 32000,
                                                              .samples = (int64_t)p->output_samples,
                                                              .threads = m->context->threads });
-        set_stage(&p->stage[3], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
+        set_stage(&p->stage[VX_STAGE_DECODE_VIDEO], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
     }
     for (int i = 0; i < VX_PLAN_STAGES; i++) {
         p->flop += p->stage[i].flop;

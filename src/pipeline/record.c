@@ -44,8 +44,10 @@ vx_record *vx_record_create(const vx_job *job)
     r->audio = vx_alloc_array(n, sizeof *r->audio);
     r->timestep = vx_alloc_array(n, sizeof *r->timestep);
     r->timesteps = vx_alloc_array(n, sizeof *r->timesteps);
-    r->first_video = vx_alloc_array(video, sizeof(float));
-    r->first_audio = vx_alloc_array(audio, sizeof(float));
+    int64_t condition_video, condition_audio;
+    vx_condition_row_counts(job, &condition_video, &condition_audio);
+    r->first_video = vx_alloc_array(video + (size_t)condition_video * 4 * (size_t)c->latent_channels, sizeof(float));
+    r->first_audio = vx_alloc_array(audio + (size_t)condition_audio * (size_t)c->audio_channels, sizeof(float));
     bool ok = r->video && r->audio && r->timestep && r->timesteps && r->first_video && r->first_audio;
     for (size_t i = 0; ok && i < n; i++) {
         r->video[i] = vx_alloc_array(video, sizeof(float));
@@ -116,8 +118,31 @@ static void add_text(dump *d, vx_job *job)
     for (int64_t i = 0; wide && i < rows * dim; i++)
         wide[i] = job->request.act == VX_F32 ? ((const float *)raw)[i] : vx_bf16_to_f32(((const uint16_t *)raw)[i]);
     add(d, "prompt_embeds", VX_F32, 2, shape, wide, wide);
-    add(d, "text_token_tags", VX_I32, 1, &rows, job->presentation.tags, NULL);
-    if (job->presentation.ids) add(d, "token_ids", VX_I32, 1, &rows, job->presentation.ids, NULL);
+    add(d, "text_token_tags", VX_I32, 1, &rows, job->presentation.tokens.tags, NULL);
+    if (job->presentation.tokens.ids) add(d, "token_ids", VX_I32, 1, &rows, job->presentation.tokens.ids, NULL);
+}
+
+// Normalised, before condition noise, in packed order; each kind counts from 0. Sound as rows [2A, channels].
+static void add_conditions(dump *d, const vx_job *job)
+{
+    int visual = 0, audible = 0;
+    char name[48];
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        if (p->latent) {
+            snprintf(name, sizeof name, "condition_latents.%d", visual++);
+            add(d, name, VX_F32, 4, p->latent_shape, p->latent, NULL);
+        }
+        if (!p->audio_latent) continue;
+        int64_t channels = job->audio_shape[1], shape[2] = { VX_SOUND_CHANNELS * p->audio_frames, channels };
+        float *rows = vx_alloc_array((size_t)(shape[0] * channels), sizeof *rows);
+        for (int64_t r = 0; rows && r < shape[0]; r++)
+            for (int64_t c = 0; c < channels; c++)
+                rows[r * channels + c] =
+                    p->audio_latent[(r / p->audio_frames * channels + c) * p->audio_frames + r % p->audio_frames];
+        snprintf(name, sizeof name, "audio_condition_latents.%d", audible++);
+        add(d, name, VX_F32, 2, shape, rows, rows);
+    }
 }
 
 static void add_evaluations(dump *d, vx_job *job)
@@ -134,8 +159,12 @@ static void add_evaluations(dump *d, vx_job *job)
     float t_video[VX_MAX_SIGMAS], t_audio[VX_MAX_SIGMAS];
     int index[VX_CLOCKS];
     vx_sampler_timesteps(&sampler, t_video, t_audio);
-    add(d, "first_call.hidden_states", VX_F32, 2, video, r->first_video, NULL);
-    add(d, "first_call.audio_hidden_states", VX_F32, 2, audio, r->first_audio, NULL);
+    int64_t condition_video, condition_audio;
+    vx_condition_row_counts(job, &condition_video, &condition_audio);
+    const int64_t all_video[2] = { condition_video + video[0], video[1] },
+                  all_audio[2] = { condition_audio + audio[0], audio[1] };
+    add(d, "first_call.hidden_states", VX_F32, 2, all_video, r->first_video, NULL);
+    add(d, "first_call.audio_hidden_states", VX_F32, 2, all_audio, r->first_audio, NULL);
     for (int k = 0; k < r->evaluations; k++) {
         char name[48];
         snprintf(name, sizeof name, "velocity.video.%d", k);
@@ -153,13 +182,14 @@ vx_status vx_job_dump_tensors(vx_job *job, const char *path, bool replace)
 {
     if (!job->record || !vx_job_has_latents(job))
         return vx_fail(VX_ERR_USAGE, "no tensors were recorded: set record_tensors and run the job");
-    dump d = { .capacity = 16 + 3 * job->record->evaluations };
+    dump d = { .capacity = 16 + 3 * job->record->evaluations + 2 * job->conditions.count };
     d.tensors = vx_alloc_array((size_t)d.capacity, sizeof *d.tensors);
     d.names = vx_alloc_array((size_t)d.capacity, sizeof *d.names);
     d.owned = vx_alloc_array((size_t)d.capacity, sizeof *d.owned);
     d.failed = !d.tensors || !d.names || !d.owned;
     if (!d.failed) {
         add_text(&d, job);
+        add_conditions(&d, job);
         add_evaluations(&d, job);
     }
     char *request = NULL;

@@ -20,6 +20,7 @@ enum {
     TRAINED_MAX_FRAMES = 345,
     DEFAULT_EVALUATIONS = 49,
     SHORT_EDGE = 768,
+    REFERENCE_SHORT_EDGE = 2048,
     CANVAS_PIXELS = 768 * 1344,
     MAX_PIXELS = 4128768, // 2688 x 1536
 };
@@ -76,21 +77,6 @@ static vx_status choose(const char *field, const char *value, const char *const 
     return vx_fail_field(VX_ERR_VALUE, field, "%s: '%.60s' is not known", field, value);
 }
 
-static vx_status check_task(const vx_request *r)
-{
-    if (r->condition_count)
-        return vx_fail_field(VX_ERR_UNAVAILABLE, "conditions",
-                             "keyframes and references are not supported in this version; only text prompts (t2va) are");
-    if (!r->task || !strcmp(r->task, "t2va")) return vx_ok();
-    static const char *const later[] = { "i2va", "l2va", "fl2va", "ref2va" };
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (!strcmp(r->task, later[i]))
-            return vx_fail_field(VX_ERR_UNAVAILABLE, "task",
-                                 "task %s needs keyframes or references, which are not supported in this version; t2va is",
-                                 r->task);
-    return vx_fail_field(VX_ERR_VALUE, "task", "task '%.60s' is none of t2va, i2va, l2va, fl2va, ref2va", r->task);
-}
-
 static vx_status check_prompt(const vx_request *r)
 {
     if (!r->prompt && !r->prompt_embeds)
@@ -116,6 +102,8 @@ static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes 
     if (pixels < 1024 || pixels > MAX_PIXELS)
         return vx_fail_field(VX_ERR_RANGE, "canvas_max_pixels", "canvas_max_pixels %lld is not within 1024..%d",
                              (long long)pixels, MAX_PIXELS);
+    out->canvas_short_edge = short_edge;
+    out->canvas_max_pixels = pixels;
     bool sized = r->width || r->height;
     if (sized && r->aspect) return vx_fail_field(VX_ERR_CONFLICT, "aspect", "size and aspect exclude each other");
     if (sized) {
@@ -134,6 +122,10 @@ static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes 
         out->height = r->height;
     } else {
         double w = 16, h = 9;
+        bool anchored = false;
+        int64_t anchor_width, anchor_height;
+        VX_TRY(vx_conditions_anchor(&out->conditions, &anchored, &anchor_width, &anchor_height));
+        if (anchored) w = (double)anchor_width, h = (double)anchor_height;
         char *end;
         if (r->aspect && strcmp(r->aspect, "auto") && strcmp(r->aspect, "adaptive")) {
             w = strtod(r->aspect, &end);
@@ -146,7 +138,7 @@ static vx_status resolve_canvas(vx_resolved *out, const vx_request *r, vx_notes 
         }
         int64_t width, height;
         if (!vx_canvas_size(w, h, short_edge, pixels, &width, &height))
-            return vx_fail_field(VX_ERR_RANGE, "aspect", "aspect '%.40s' is not within 1:4..4:1", r->aspect);
+            return vx_fail_field(VX_ERR_RANGE, anchored ? "keyframe" : "aspect", "the ratio %g:%g is not within 1:4..4:1", w, h);
         out->width = (int)width;
         out->height = (int)height;
     }
@@ -182,6 +174,17 @@ static vx_status resolve_frames(vx_resolved *out, const vx_request *r, vx_notes 
         vx_note(notes, "%lld frames are outside the trained range of %d..%d", (long long)out->frames, TRAINED_MIN_FRAMES,
                 TRAINED_MAX_FRAMES);
     return vx_ok();
+}
+
+static vx_status resolve_conditions(vx_resolved *out, const vx_request *r)
+{
+    out->reference_short_edge = r->reference_short_edge ? r->reference_short_edge : REFERENCE_SHORT_EDGE;
+    if (out->reference_short_edge < 32 || out->reference_short_edge > 4096)
+        return vx_fail_field(VX_ERR_RANGE, "reference_short_edge", "reference_short_edge %lld is not within 32..4096",
+                             (long long)r->reference_short_edge);
+    return vx_conditions_judge(
+        &out->conditions,
+        &(vx_condition_rules){ .task = r->task, .given = r->conditions, .count = r->condition_count, .frames = out->frames });
 }
 
 static vx_status resolve_sigmas(vx_resolved *out, const vx_request *r, const vx_model_map *map, vx_notes *notes)
@@ -246,18 +249,17 @@ static vx_status resolve_seed(vx_resolved *out, const vx_request *r)
     return vx_ok();
 }
 
-vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes)
+static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes)
 {
     // An older caller's struct may be shorter than ours: what it lacks is zero.
     vx_request r = { 0 };
     if (!request || !request->struct_size || request->struct_size > sizeof r)
         return vx_fail(VX_ERR_USAGE, "the request was not initialised with VX_INIT(vx_request)");
     memcpy(&r, request, request->struct_size);
-    memset(out, 0, sizeof *out);
-    VX_TRY(check_task(&r));
     VX_TRY(check_prompt(&r));
-    VX_TRY(resolve_canvas(out, &r, notes));
     VX_TRY(resolve_frames(out, &r, notes));
+    VX_TRY(resolve_conditions(out, &r));
+    VX_TRY(resolve_canvas(out, &r, notes));
     VX_TRY(resolve_sigmas(out, &r, map, notes));
     VX_TRY(resolve_seed(out, &r));
     int choice;
@@ -271,15 +273,21 @@ vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model
     out->memory_limit = r.memory_limit;
     out->prompt = vx_strdup(r.prompt ? r.prompt : "");
     out->embeds_path = r.prompt_embeds ? vx_strdup(r.prompt_embeds) : NULL;
-    if (!out->prompt || (r.prompt_embeds && !out->embeds_path)) {
-        vx_resolved_free(out);
-        return vx_fail(VX_ERR_MEMORY, "no memory for the request");
-    }
+    if (!out->prompt || (r.prompt_embeds && !out->embeds_path)) return vx_fail(VX_ERR_MEMORY, "no memory for the request");
     return vx_ok();
+}
+
+vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes)
+{
+    memset(out, 0, sizeof *out);
+    vx_status s = resolve(out, request, map, notes);
+    if (s.code) vx_resolved_free(out);
+    return s;
 }
 
 void vx_resolved_free(vx_resolved *resolved)
 {
+    vx_conditions_free(&resolved->conditions);
     vx_free(resolved->prompt);
     vx_free(resolved->embeds_path);
     resolved->prompt = resolved->embeds_path = NULL;

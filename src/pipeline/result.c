@@ -50,12 +50,37 @@ static json_t *notes_array(const vx_notes *notes)
     return a;
 }
 
+// Kinds, places and sizes; never the paths (a finished clip does not tell where its maker keeps things).
+static json_t *conditions_array(const vx_job *job)
+{
+    static const char *const kinds[] = { [VX_CONDITION_KEYFRAME] = "keyframe",
+                                         [VX_CONDITION_IMAGE] = "image",
+                                         [VX_CONDITION_VIDEO] = "video",
+                                         [VX_CONDITION_AUDIO] = "audio" };
+    json_t *a = json_array();
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        const vx_condition_rows *r = &job->rows[i];
+        json_t *o = json_pack("{s:s}", "kind", kinds[p->kind]);
+        if (p->kind == VX_CONDITION_KEYFRAME) json_object_set_new(o, "frame", json_integer(p->frame));
+        if (r->latent_frames) {
+            json_object_set_new(o, "width", json_integer(p->width));
+            json_object_set_new(o, "height", json_integer(p->height));
+            json_object_set_new(o, "frames", json_integer(p->encoded_frames));
+        }
+        if (r->audio_frames) json_object_set_new(o, "audio_latents", json_integer(r->audio_frames));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
 // What decides the clip, in the names of the command line; the same members in every report.
 static void set_request(json_t *o, const vx_job *job)
 {
     const vx_resolved *r = &job->request;
     const vx_plan *p = &job->plan;
-    json_object_set_new(o, "task", json_string("t2va"));
+    json_object_set_new(o, "task", json_string(vx_task_name(job->conditions.task)));
+    if (job->conditions.count) json_object_set_new(o, "conditions", conditions_array(job));
     if (r->prompt && *r->prompt) json_object_set_new(o, "prompt", json_string(r->prompt));
     json_object_set_new(o, "seed", json_integer((json_int_t)r->seed));
     json_object_set_new(o, "noise", json_string(vx_noise_name(r->noise)));
@@ -117,10 +142,10 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->context->device)));
     json_object_set_new(o, "threads", json_integer(job->model->context->threads));
     const vx_timings *t = &job->timings;
-    double total = t->plan + t->text + t->denoise + t->decode_video + t->decode_audio + t->mux;
+    double total = t->plan + t->text + t->encode + t->denoise + t->decode_video + t->decode_audio + t->mux;
     json_object_set_new(o, "timings_s",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "plan", t->plan, "load", job->model->load_s,
-                                  "text", t->text, "encode", 0.0, "denoise", t->denoise, "decode_video", t->decode_video,
+                                  "text", t->text, "encode", t->encode, "denoise", t->denoise, "decode_video", t->decode_video,
                                   "decode_audio", t->decode_audio, "mux", t->mux, "total", total));
     json_t *steps = json_array();
     for (int i = 0; i < job->steps_done; i++) json_array_append_new(steps, json_real(job->step_s[i]));
