@@ -38,7 +38,9 @@ def uniform(name, count):
 
 def weight(name, shape):
     u = uniform(name, int(np.prod(shape)))
-    x = np.float32(1) + np.float32(0.25) * u if 'norm' in name else u * np.float32(1.0 if 'embed' in name else 0.25)
+    if name.endswith('bias'): x = np.float32(0.25) * u
+    elif 'norm' in name: x = np.float32(1) + np.float32(0.25) * u
+    else: x = u * np.float32(0.0625 if 'patch_embed' in name else 1.0 if 'embed' in name else 0.25)
     return torch.from_numpy(x.reshape(shape)).to(torch.bfloat16)
 
 

@@ -19,16 +19,21 @@
     X(gate_add)          \
     X(swiglu)            \
     X(silu)              \
+    X(gelu)              \
     X(copy)              \
     X(blend)             \
     X(affine)            \
     X(embed)             \
+    X(embed_blend)       \
     X(mark_not_finite)   \
     X(qk_norm_rope)      \
     X(attention)         \
     X(conv1d)            \
     X(conv_transpose1d)  \
     X(snake_alias_free)  \
+    X(snake)             \
+    X(conv3d)            \
+    X(group_norm)        \
     X(fade)              \
     X(clamp)             \
     X(to_u8)
@@ -71,6 +76,11 @@ typedef struct vx_silu_args {
     vx_tensor out, x;
 } vx_silu_args;
 
+typedef struct vx_gelu_args {
+    vx_tensor out, x;
+    bool tanh_form;
+} vx_gelu_args;
+
 typedef struct vx_copy_args {
     vx_tensor out, x;
 } vx_copy_args;
@@ -90,6 +100,11 @@ typedef struct vx_affine_args {
 typedef struct vx_embed_args {
     vx_tensor out, table, ids;
 } vx_embed_args;
+
+enum { VX_CORNERS = 4 };
+typedef struct vx_embed_blend_args {
+    vx_tensor out, table, ids, weights;
+} vx_embed_blend_args;
 
 typedef struct vx_mark_not_finite_args {
     vx_tensor flag;
@@ -119,6 +134,32 @@ typedef vx_conv1d_args vx_conv_transpose1d_args;
 typedef struct vx_snake_alias_free_args {
     vx_tensor out, x, alpha, beta, up, down;
 } vx_snake_alias_free_args;
+
+typedef struct vx_snake_args {
+    vx_tensor out, x, alpha;
+} vx_snake_args;
+
+// [channels, frames, rows, columns]; only columns stand side by side. Frames, rows, columns in the arrays; strides >= 1.
+// What lies beyond the ends of x is zero, or for rows and columns mirrored; how far out goes there, its shape says.
+typedef struct vx_conv3d_args {
+    vx_tensor out, x, w, bias, residual; // w contiguous [co, ci, kt, kh, kw]
+    int64_t stride[3], pad[3];           // pad: in front; pad[0] < kt
+    bool reflect;
+} vx_conv3d_args;
+
+// Taps kt < this only meet the zero frames in front of output frame `frame`. At least one tap is left.
+static inline int64_t vx_conv3d_first_tap(const vx_conv3d_args *args, int64_t frame)
+{
+    const int64_t before = args->pad[0] - frame * args->stride[0];
+    return before > 0 ? before : 0;
+}
+
+typedef struct vx_group_norm_args {
+    vx_tensor out, x, w, b;
+    int64_t groups;
+    float eps;
+    bool silu;
+} vx_group_norm_args;
 
 typedef struct vx_fade_args {
     vx_tensor out, a, b;
@@ -157,6 +198,7 @@ struct vx_ops {
     size_t (*conv1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
     size_t (*conv_transpose1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
     size_t (*snake_alias_free_scratch)(const vx_device *dev, const vx_snake_alias_free_args *args);
+    size_t (*conv3d_scratch)(const vx_device *dev, const vx_conv3d_args *args);
 };
 
 struct vx_device {

@@ -54,6 +54,10 @@ vx_cost vx_cost_silu(const vx_silu_args *a)
 {
     return moves(a->out, size_of(a->x), 0);
 }
+vx_cost vx_cost_gelu(const vx_gelu_args *a)
+{
+    return moves(a->out, size_of(a->x), 0);
+}
 vx_cost vx_cost_copy(const vx_copy_args *a)
 {
     return moves(a->out, size_of(a->x), 0);
@@ -74,6 +78,14 @@ vx_cost vx_cost_embed(const vx_embed_args *a)
     vx_tensor rows = a->out;
     rows.dtype = a->table.dtype;
     return moves(a->out, size_of(a->ids), size_of(rows));
+}
+
+// Four rows of the table for each of out.
+vx_cost vx_cost_embed_blend(const vx_embed_blend_args *a)
+{
+    vx_tensor rows = a->out;
+    rows.dtype = a->table.dtype;
+    return moves(a->out, size_of(a->ids) + size_of(a->weights), 4 * size_of(rows));
 }
 
 vx_cost vx_cost_mark_not_finite(const vx_mark_not_finite_args *a)
@@ -120,6 +132,30 @@ vx_cost vx_cost_snake_alias_free(const vx_snake_alias_free_args *a)
     vx_cost cost = moves(a->out, size_of(a->x), size_of(a->alpha) + size_of(a->beta) + size_of(a->up) + size_of(a->down));
     cost.flop = 2.0 * 24 * (double)vx_tensor_count(a->x);
     return cost;
+}
+
+vx_cost vx_cost_snake(const vx_snake_args *a)
+{
+    return moves(a->out, size_of(a->x), size_of(a->alpha));
+}
+
+// Taps that are left out count neither as work nor as bytes of the weight.
+vx_cost vx_cost_conv3d(const vx_conv3d_args *a)
+{
+    const vx_tensor out = a->out, w = a->w;
+    const int64_t least = vx_conv3d_first_tap(a, out.shape[1] - 1);
+    const double share = (double)(w.shape[2] - least) / (double)w.shape[2];
+    vx_cost cost = moves(out, size_of(a->x) + size_of(a->residual), size_of(w) * share + size_of(a->bias));
+    int64_t taps = 0;
+    for (int64_t f = 0; f < out.shape[1]; f++) taps += w.shape[2] - vx_conv3d_first_tap(a, f);
+    const double of_a_tap = 2.0 * (double)(w.shape[0] * w.shape[1]) * (double)(w.shape[3] * w.shape[4]);
+    cost.flop = of_a_tap * (double)taps * (double)(out.shape[2] * out.shape[3]);
+    return cost;
+}
+
+vx_cost vx_cost_group_norm(const vx_group_norm_args *a)
+{
+    return moves(a->out, size_of(a->x), size_of(a->w) + size_of(a->b));
 }
 
 vx_cost vx_cost_fade(const vx_fade_args *a)

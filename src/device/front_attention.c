@@ -20,8 +20,9 @@ vx_status vx_qk_norm_rope(vx_device *dev, vx_tensor q, vx_tensor k, const vx_qk_
     VX_NEED_DTYPE(k.rank == 0 || k.dtype == q.dtype, k);
     VX_NEED_DTYPE(vx_is_stored_or_none(q_weight), q_weight);
     VX_NEED_DTYPE(vx_is_stored_or_none(k_weight), k_weight);
-    VX_NEED_DTYPE(cos.rank == 0 || cos.dtype == q.dtype, cos);
-    VX_NEED_DTYPE(sin.rank == 0 || sin.dtype == q.dtype, sin);
+    const vx_dtype turn = params->rope_once ? VX_F32 : q.dtype;
+    VX_NEED_DTYPE(cos.rank == 0 || cos.dtype == turn, cos);
+    VX_NEED_DTYPE(sin.rank == 0 || sin.dtype == turn, sin);
     VX_NEED_GOING(dev);
     if (vx_tensor_count(q) == 0 && vx_tensor_count(k) == 0) return vx_ok();
     VX_NEED_DATA(dev, q);

@@ -59,6 +59,19 @@ vx_status vx_silu(vx_device *dev, vx_tensor out, vx_tensor x)
     return dev->ops->silu(dev, &(vx_silu_args){ out, x });
 }
 
+vx_status vx_gelu(vx_device *dev, vx_tensor out, vx_tensor x, bool tanh_form)
+{
+    VX_NEED_SHAPE(vx_is_rank(x, 2), x);
+    VX_NEED_SHAPE(vx_is_rank(out, 2) && vx_same_shape(out, x), out);
+    VX_NEED_DTYPE(vx_is_act(x.dtype), x);
+    VX_NEED_DTYPE(out.dtype == x.dtype, out);
+    VX_NEED_GOING(dev);
+    if (vx_tensor_count(out) == 0) return vx_ok();
+    VX_NEED_DATA(dev, out);
+    VX_NEED_DATA(dev, x);
+    return dev->ops->gelu(dev, &(vx_gelu_args){ out, x, tanh_form });
+}
+
 static bool copies(vx_dtype out, vx_dtype x)
 {
     return (vx_is_stored(out) && vx_is_stored(x)) || (out == x && (x == VX_I32 || x == VX_U8));
@@ -135,6 +148,25 @@ vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids
     VX_NEED_DATA(dev, table);
     VX_NEED_DATA(dev, ids);
     return dev->ops->embed(dev, &(vx_embed_args){ out, table, ids });
+}
+
+vx_status vx_embed_blend(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids, vx_tensor weights)
+{
+    VX_NEED_SHAPE(vx_is_rank(table, 2), table);
+    VX_NEED_SHAPE(vx_is_rank(ids, 2) && ids.shape[1] == VX_CORNERS, ids);
+    VX_NEED_SHAPE(vx_is_rank(weights, 2) && vx_same_shape(weights, ids), weights);
+    VX_NEED_SHAPE(vx_is_rank(out, 2) && out.shape[0] == ids.shape[0] && out.shape[1] == table.shape[1], out);
+    VX_NEED_DTYPE(vx_is_stored(table.dtype), table);
+    VX_NEED_DTYPE(ids.dtype == VX_I32, ids);
+    VX_NEED_DTYPE(weights.dtype == VX_F32, weights);
+    VX_NEED_DTYPE(vx_is_act(out.dtype), out);
+    VX_NEED_GOING(dev);
+    if (vx_tensor_count(out) == 0) return vx_ok();
+    VX_NEED_DATA(dev, out);
+    VX_NEED_DATA(dev, table);
+    VX_NEED_DATA(dev, ids);
+    VX_NEED_DATA(dev, weights);
+    return dev->ops->embed_blend(dev, &(vx_embed_blend_args){ out, table, ids, weights });
 }
 
 vx_status vx_mark_not_finite(vx_device *dev, vx_tensor flag, int64_t index, vx_tensor x)

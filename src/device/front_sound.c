@@ -1,4 +1,4 @@
-// Fronts of the operators of the audio VAE: convolutions over time and the alias-free activation. All f32.
+// Fronts of the operators of the audio VAE: convolutions over time and the two activations. All f32.
 #include "device/check.h"
 
 static vx_conv1d_args complete(vx_tensor out, vx_tensor x, vx_tensor w, const vx_conv1d_params *params)
@@ -102,4 +102,20 @@ vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_ten
     VX_NEED_DATA(dev, up);
     VX_NEED_DATA(dev, down);
     return dev->ops->snake_alias_free(dev, &(vx_snake_alias_free_args){ out, x, alpha, beta, up, down });
+}
+
+vx_status vx_snake(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha)
+{
+    VX_NEED_SHAPE(vx_is_rank(x, 2), x);
+    VX_NEED_SHAPE(vx_is_rank(out, 2) && vx_same_shape(out, x), out);
+    VX_NEED_SHAPE(vx_is_vector(alpha, x.shape[0]), alpha);
+    VX_NEED_DTYPE(out.dtype == VX_F32, out);
+    VX_NEED_DTYPE(x.dtype == VX_F32, x);
+    VX_NEED_DTYPE(alpha.dtype == VX_F32, alpha);
+    VX_NEED_GOING(dev);
+    if (vx_tensor_count(out) == 0) return vx_ok();
+    VX_NEED_DATA(dev, out);
+    VX_NEED_DATA(dev, x);
+    VX_NEED_DATA(dev, alpha);
+    return dev->ops->snake(dev, &(vx_snake_args){ out, x, alpha });
 }

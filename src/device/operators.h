@@ -75,6 +75,13 @@ vx_status vx_blend(vx_device *dev, vx_tensor out, const vx_term *terms, int coun
 vx_status vx_affine(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor scale, vx_tensor shift, int axis);
 // Rows of a table: out[i] = rn(table[ids[i]]).   table [vocab, n] f32|bf16|f16   ids [rows] i32, in 0..vocab-1, not checked
 vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids);
+// out[i] = rn(((w0*t0 + w1*t1) + w2*t2) + w3*t3), t_c = table[ids[i,c]] widened, f32 products and sums: interpolated positions.
+//   out [rows, n] act   table [vocab, n] f32|bf16|f16   ids [rows, 4] i32, not checked   weights [rows, 4] f32
+vx_status vx_embed_blend(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids, vx_tensor weights);
+// out = rn(gelu(x)), computed in f32; tanh: 0.5*x*(1+tanh(sqrt(2/pi)*(x+0.044715*x^3))), else 0.5*x*(1+erf(x*sqrt(1/2))):
+// every product and sum rounded, from left to right, x^3 = (x*x)*x, vx_tanhf, vx_erff.
+//   out, x [rows, n] act   out may be x
+vx_status vx_gelu(vx_device *dev, vx_tensor out, vx_tensor x, bool tanh_form);
 // flag[index] |= 1 if any element of x (f32|bf16, any strides, rank <= 5) is NaN or infinite.   flag [n] i32
 vx_status vx_mark_not_finite(vx_device *dev, vx_tensor flag, int64_t index, vx_tensor x);
 
@@ -87,6 +94,8 @@ typedef struct vx_qk_norm_rope_params {
     // [rows, r] act, or rank 0: no rotation. Channel j < r pairs with j + r; channels from 2r on only get the norm.
     //   y[j] = rn(rn(n[j]*c[j]) - rn(n[j+r]*s[j]))    y[j+r] = rn(rn(n[j+r]*c[j]) + rn(n[j]*s[j]))
     vx_tensor cos, sin;
+    // Vision: cos and sin are f32 whatever act is, y[j] = rn(n[j]*c[j] - n[j+r]*s[j]) and its twin, rounded once at the end.
+    bool rope_once;
 } vx_qk_norm_rope_params;
 // Per row and head, in place: RMS norm over head_dim, then rotation.   q [rows, heads, head_dim] act, any row and head
 // strides; k the same with its own number of heads, or rank 0.
@@ -120,6 +129,28 @@ vx_status vx_conv_transpose1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_ten
 // snakebeta(v) = v + (1/(exp(beta)+1e-9)) * sin(exp(alpha)*v)^2
 vx_status vx_snake_alias_free(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha, vx_tensor beta, vx_tensor up,
                               vx_tensor down);
+
+// y = x + (1/(alpha+1e-9)) * sin(alpha*x)^2 per channel.   out, x [c, l] f32   alpha [c] f32, as stored (linear)   out may be x
+vx_status vx_snake(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor alpha);
+
+// ---- convolution over pictures, f32 ----
+typedef struct vx_conv3d_params {
+    int64_t stride[3];                // frames, rows, columns; 0 = 1
+    int64_t pad_begin[3], pad_end[3]; // at most 1 row and column; frames only in front, fewer than kt
+    bool reflect;                     // rows and columns are padded by reflection without the edge (-1 reads 1); frames by zeros
+    vx_tensor bias;                   // [out channels] f32|bf16|f16 or rank 0
+    vx_tensor residual;               // as out, added after the bias; may be out itself; or rank 0
+} vx_conv3d_params;
+// Cross-correlation.   out [co, to, ho, wo]   x [ci, t, h, w] f32, w contiguous rows   weight [co, ci, kt, kh, kw] f32|bf16|f16
+// Taps that only meet the zero frames in front are left out (one frame costs a third; the same bits for finite weights).
+// Sum: taps (frame, row, column) outer, channels inner, all increasing, fma. Threads do not change it.
+vx_status vx_conv3d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor weight, const vx_conv3d_params *params);
+// (x - m)/sqrt(v + eps)*w[c] + b[c] over the channels of a group and one frame, two passes, biased variance; then
+// silu if told (the composition, bit for bit).   out, x [c, t, h, w] f32   w, b [c] f32|bf16|f16   out may be x
+// Sums in f64: per channel lane l takes columns l, l+32, ... of row after row; tree32; then over channels in order. m and v are
+// rounded to f32; x - m is an f32 difference, whose square is exact; then a division by sqrtf(v + eps), a product, a sum.
+vx_status vx_group_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor b, int64_t groups, float eps,
+                        bool silu);
 
 // ---- pictures, f32 ----
 // Along `axis` of extent E (the same in all): out[i] = a[i]*(1 - i/E) + b[i]*(i/E), two products and a sum; i/E one division.

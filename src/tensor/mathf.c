@@ -8,6 +8,16 @@ float vx_expf(float x)
     return vx_expf_inline(x);
 }
 
+float vx_tanhf(float x)
+{
+    return vx_tanhf_inline(x);
+}
+
+float vx_erff(float x)
+{
+    return vx_erff_inline(x);
+}
+
 // The bits of 2/pi after 32 zeros, most significant first.
 static const uint32_t two_over_pi[8] = { 0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
                                          0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu };

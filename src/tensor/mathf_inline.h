@@ -49,6 +49,77 @@ static inline float vx_expf_inline(float x)
     return x != x ? x : result;
 }
 
+// tanh a = a + a^3 P(a^2) up to VX_TANH_SMALL, 1 - 2 / (1 + e^2a) above; P is minimax for the relative error. The sign goes back
+// at the end.
+#define VX_TANH_SMALL 0.625f
+#define VX_TANH_P0    -0x1.555532p-2f
+#define VX_TANH_P1    0x1.1106f6p-3f
+#define VX_TANH_P2    -0x1.b835a4p-5f
+#define VX_TANH_P3    0x1.51f8cep-6f
+#define VX_TANH_P4    -0x1.750ce4p-8f
+
+static inline float vx_tanhf_inline(float x)
+{
+    const uint32_t sign = vx_f32_bits(x) & 0x80000000u;
+    const float a = vx_f32_from_bits(vx_f32_bits(x) ^ sign);
+    const float z = a * a;
+    float p = VX_TANH_P4;
+    p = fmaf(p, z, VX_TANH_P3);
+    p = fmaf(p, z, VX_TANH_P2);
+    p = fmaf(p, z, VX_TANH_P1);
+    p = fmaf(p, z, VX_TANH_P0);
+    const float az = a * z;
+    const float small = fmaf(az, p, a);
+    const float e = vx_expf_inline(a + a); // infinity is fine: 1 - 0
+    const float large = 1.0f - 2.0f / (1.0f + e);
+    const float value = VX_TANH_SMALL < a ? large : small; // NaN takes the polynomial
+    return vx_f32_from_bits(vx_f32_bits(value) ^ sign);
+}
+
+// erf a = a + a P(a^2) up to VX_ERF_SMALL, 1 - e^G(a) above with G near log(1 - erf); from VX_ERF_MAX on it is 1.
+#define VX_ERF_SMALL 0.875f
+#define VX_ERF_MAX   4.0f
+#define VX_ERF_P0    0x1.06eba8p-3f
+#define VX_ERF_P1    -0x1.812744p-2f
+#define VX_ERF_P2    0x1.ce2d5cp-4f
+#define VX_ERF_P3    -0x1.b7ff9p-6f
+#define VX_ERF_P4    0x1.543188p-8f
+#define VX_ERF_P5    -0x1.a4d088p-11f
+#define VX_ERF_P6    0x1.49fd94p-14f
+#define VX_ERF_G0    -0x1.18215ap-13f
+#define VX_ERF_G1    -0x1.20c06cp0f
+#define VX_ERF_G2    -0x1.46026cp-1f
+#define VX_ERF_G3    -0x1.ab5352p-4f
+#define VX_ERF_G4    0x1.6f5532p-6f
+#define VX_ERF_G5    -0x1.954ffcp-9f
+#define VX_ERF_G6    0x1.a58484p-13f
+
+static inline float vx_erff_inline(float x)
+{
+    const uint32_t sign = vx_f32_bits(x) & 0x80000000u;
+    float a = vx_f32_from_bits(vx_f32_bits(x) ^ sign);
+    a = a > VX_ERF_MAX ? VX_ERF_MAX : a; // NaN passes
+    const float z = a * a;
+    float p = VX_ERF_P6;
+    p = fmaf(p, z, VX_ERF_P5);
+    p = fmaf(p, z, VX_ERF_P4);
+    p = fmaf(p, z, VX_ERF_P3);
+    p = fmaf(p, z, VX_ERF_P2);
+    p = fmaf(p, z, VX_ERF_P1);
+    p = fmaf(p, z, VX_ERF_P0);
+    const float small = fmaf(a, p, a);
+    float g = VX_ERF_G6;
+    g = fmaf(g, a, VX_ERF_G5);
+    g = fmaf(g, a, VX_ERF_G4);
+    g = fmaf(g, a, VX_ERF_G3);
+    g = fmaf(g, a, VX_ERF_G2);
+    g = fmaf(g, a, VX_ERF_G1);
+    g = fmaf(g, a, VX_ERF_G0);
+    const float large = 1.0f - vx_expf_inline(g);
+    const float value = VX_ERF_SMALL < a ? large : small;
+    return vx_f32_from_bits(vx_f32_bits(value) ^ sign);
+}
+
 // k = round(a * 2/pi); r = a - k pi/2 with pi/2 in three parts of 24 bits, the first product exact; then the polynomials
 // sin r = r + r^3 S(r^2) and cos r = 1 - r^2/2 + r^4 C(r^2) for |r| <= pi/4, of which k picks one and a sign.
 #define VX_SIN_LIMIT     48000.0f // k < 2^15: k times the first part fits the fma's exact result

@@ -9,7 +9,7 @@
 #include "text/language_config.h"
 #include "text/rotary.h"
 
-enum { NAME_BYTES = 96 };
+enum { NAME_BYTES = 96, DEEP_LAYERS = 3 }; // layers after which deep-stack features are added
 
 typedef struct layer {
     vx_tensor input_norm, post_norm; // [hidden]
@@ -172,7 +172,27 @@ static vx_status feed_forward(const pass *p, const layer *b)
     return vx_add(p->dev, p->h, p->x);
 }
 
-static vx_status run_layer(const pass *p, int i)
+static vx_tensor rows_of(const pass *p, const vx_language_features *f)
+{
+    return vx_tensor_slice(p->h, 0, f->row, f->row + f->features.shape[0]);
+}
+
+// Pads' embeddings give way to what the tower saw.
+static vx_status place_features(const pass *p, const vx_language_run *run)
+{
+    for (int i = 0; i < run->feature_count; i++)
+        VX_TRY(vx_copy(p->dev, rows_of(p, &run->features[i]), run->features[i].features));
+    return vx_ok();
+}
+
+static vx_status add_deep(const pass *p, int i, const vx_language_run *run)
+{
+    if (i >= DEEP_LAYERS) return vx_ok();
+    for (int k = 0; k < run->feature_count; k++) VX_TRY(vx_add(p->dev, rows_of(p, &run->features[k]), run->features[k].deep[i]));
+    return vx_ok();
+}
+
+static vx_status run_layer(const pass *p, int i, const vx_language_run *run)
 {
     const layer *b = &p->l->layer[i];
     const size_t mark = vx_arena_mark(p->arena);
@@ -181,6 +201,7 @@ static vx_status run_layer(const pass *p, int i)
     if (s.code == VX_OK) s = feed_forward(p, b);
     vx_arena_reset(p->arena, mark);
     VX_TRY(s);
+    VX_TRY(add_deep(p, i, run));
     return vx_mark_not_finite(p->dev, p->broken, i, p->h);
 }
 
@@ -217,7 +238,8 @@ static vx_status prepare(pass *p, const vx_language_run *run)
         VX_TRY(vx_upload(p->dev, ids, run->ids));
         VX_TRY(vx_rotary_upload(p->dev, p->cos, p->sin, g, run->positions));
     }
-    return vx_embed(p->dev, p->h, p->l->embedding, ids);
+    VX_TRY(vx_embed(p->dev, p->h, p->l->embedding, ids));
+    return place_features(p, run);
 }
 
 // Asked once at the end: a look after every layer would stop a device that works ahead.
@@ -237,11 +259,33 @@ static vx_status encode(pass *p, const vx_language_run *run)
     VX_TRY(prepare(p, run));
     for (int i = 0; i < VX_LANGUAGE_LAYERS; i++) {
         prefetch(p, i + 1);
-        VX_TRY_IN(run_layer(p, i), "text encoder layer %d", i);
+        VX_TRY_IN(run_layer(p, i, run), "text encoder layer %d", i);
         if (run->layer_done) run->layer_done(run->user, i);
     }
     VX_TRY(vx_device_sync(p->dev)); // the work space goes back to the arena
     return check_finite(p);
+}
+
+static vx_status check_features(const vx_language_run *run, int64_t hidden, vx_dtype act)
+{
+    char shape[96];
+    for (int i = 0; i < run->feature_count; i++) {
+        const vx_language_features *f = &run->features[i];
+        const int64_t count = f->features.shape[0];
+        if (f->features.rank != 2 || f->row < 0 || count > run->rows || f->row > run->rows - count)
+            return vx_fail(VX_ERR_SHAPE, "vx_language_encode: features %d are %s for rows %" PRId64 " and on of %" PRId64, i,
+                           vx_shape_text(shape, f->features), f->row, run->rows);
+        for (int k = 0; k <= DEEP_LAYERS; k++) {
+            const vx_tensor t = k < DEEP_LAYERS ? f->deep[k] : f->features;
+            if (t.rank != 2 || t.shape[0] != count || t.shape[1] != hidden)
+                return vx_fail(VX_ERR_SHAPE, "vx_language_encode: features %d are %s, expected [%" PRId64 ",%" PRId64 "]", i,
+                               vx_shape_text(shape, t), count, hidden);
+            if (t.dtype != act)
+                return vx_fail(VX_ERR_DTYPE, "vx_language_encode: features %d are %s, expected %s", i, vx_dtype_name(t.dtype),
+                               vx_dtype_name(act));
+        }
+    }
+    return vx_ok();
 }
 
 vx_status vx_language_encode(const vx_language *l, vx_device *dev, vx_arena *arena, vx_tensor out, const vx_language_run *run)
@@ -252,6 +296,7 @@ vx_status vx_language_encode(const vx_language *l, vx_device *dev, vx_arena *are
                        run->rows, l->config.hidden);
     if (out.dtype != VX_BF16 && out.dtype != VX_F32)
         return vx_fail(VX_ERR_DTYPE, "%s: out is %s, expected BF16 or F32", __func__, vx_dtype_name(out.dtype));
+    VX_TRY(check_features(run, l->config.hidden, out.dtype));
     if (run->rows == 0) return vx_ok();
     const size_t mark = vx_arena_mark(arena);
     pass p = { .l = l, .dev = dev, .arena = arena, .act = out.dtype, .rows = run->rows, .h = out };

@@ -94,6 +94,30 @@ static void silu(vx_device *dev, const struct work *w, vx_tensor out)
     assert_ok(vx_silu(dev, out, w->in[0]));
 }
 
+static void gelu_erf(vx_device *dev, const struct work *w, vx_tensor out)
+{
+    assert_ok(vx_gelu(dev, out, w->in[0], false));
+}
+
+static void gelu_tanh_in_place(vx_device *dev, const struct work *w, vx_tensor out)
+{
+    assert_ok(vx_copy(dev, out, w->in[0]));
+    assert_ok(vx_gelu(dev, out, out, true));
+}
+
+static void embed_blend(vx_device *dev, const struct work *w, vx_tensor out)
+{
+    vx_tensor table = rig_tensor(w->weight, w->rows, w->n), ids = rig_tensor(VX_I32, w->rows, 4),
+              weights = rig_tensor(VX_F32, w->rows, 4);
+    rig_fill(table, 79, 3);
+    rig_fill(weights, 80, 1);
+    for (int64_t i = 0; i < 4 * w->rows; i++) ((int32_t *)ids.data)[i] = (int32_t)(i * 7 % w->rows);
+    assert_ok(vx_embed_blend(dev, out, table, ids, weights));
+    rig_free(&table);
+    rig_free(&ids);
+    rig_free(&weights);
+}
+
 static void swiglu(vx_device *dev, const struct work *w, vx_tensor out)
 {
     vx_tensor u = rig_tensor(w->act, w->rows, 2 * w->n);
@@ -125,6 +149,9 @@ static const struct {
     { "silu", silu },
     { "swiglu", swiglu },
     { "embed", embed },
+    { "gelu", gelu_erf },
+    { "gelu, tanh form, in place", gelu_tanh_in_place },
+    { "embed_blend", embed_blend },
 };
 
 static void check_everywhere(const char *name, operation run, const struct work *w)
@@ -182,16 +209,23 @@ static void every_height_gives_the_same_bits(void **state)
 }
 
 // The official layout: q, k and v interleaved by head in one product.
-static void heads_in_views(vx_device *dev, vx_tensor qkv, vx_tensor cos, vx_tensor sin, vx_tensor w, vx_norm_rounding rounding)
+static void heads_in_views(vx_device *dev, vx_tensor qkv, vx_tensor cos, vx_tensor sin, vx_tensor w, vx_norm_rounding rounding,
+                           bool once)
 {
     vx_tensor q = { 0 }, k = { 0 };
     q = vx_tensor_slice(qkv, 2, 0, 1);
     q = vx_tensor_merge(q, 2);
     k = vx_tensor_slice(qkv, 2, 1, 2);
     k = vx_tensor_merge(k, 2);
-    assert_ok(vx_qk_norm_rope(
-        dev, q, k,
-        &(vx_qk_norm_rope_params){ .q_weight = w, .k_weight = w, .eps = 1e-6f, .rounding = rounding, .cos = cos, .sin = sin }));
+    const vx_qk_norm_rope_params p = { .q_weight = w,
+                                       .k_weight = w,
+                                       .eps = 1e-6f,
+                                       .rounding = rounding,
+                                       .cos = cos,
+                                       .sin = sin,
+                                       .rope_once = once,
+                                       .skip_norm = once };
+    assert_ok(vx_qk_norm_rope(dev, q, k, &p));
 }
 
 static void heads_give_the_same_bits(void **state)
@@ -201,11 +235,13 @@ static void heads_give_the_same_bits(void **state)
         int64_t rows, heads, d, pairs;
         vx_dtype act;
         vx_norm_rounding rounding;
+        bool once;
     } cases[] = {
-        { 37, 3, 128, 48, VX_BF16, VX_NORM_ROUND_ONCE }, { 5, 2, 128, 64, VX_BF16, VX_NORM_ROUND_TWICE },
-        { 70, 2, 128, 0, VX_BF16, VX_NORM_ROUND_ONCE },  { 3, 1, 72, 36, VX_BF16, VX_NORM_ROUND_ONCE },
-        { 2, 5, 20, 7, VX_BF16, VX_NORM_ROUND_TWICE },   { 37, 3, 128, 48, VX_F32, VX_NORM_ROUND_ONCE },
-        { 3, 2, 33, 5, VX_F32, VX_NORM_ROUND_TWICE },    { 1, 1, 8, 4, VX_F32, VX_NORM_ROUND_ONCE },
+        { 37, 3, 128, 48, VX_BF16, VX_NORM_ROUND_ONCE, false }, { 5, 2, 128, 64, VX_BF16, VX_NORM_ROUND_TWICE, false },
+        { 70, 2, 128, 0, VX_BF16, VX_NORM_ROUND_ONCE, false },  { 3, 1, 72, 36, VX_BF16, VX_NORM_ROUND_ONCE, false },
+        { 2, 5, 20, 7, VX_BF16, VX_NORM_ROUND_TWICE, false },   { 37, 3, 128, 48, VX_F32, VX_NORM_ROUND_ONCE, false },
+        { 3, 2, 33, 5, VX_F32, VX_NORM_ROUND_TWICE, false },    { 1, 1, 8, 4, VX_F32, VX_NORM_ROUND_ONCE, false },
+        { 9, 3, 72, 36, VX_BF16, VX_NORM_ROUND_ONCE, true },    { 9, 3, 72, 36, VX_F32, VX_NORM_ROUND_ONCE, true },
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const int64_t rows = cases[c].rows, heads = cases[c].heads, d = cases[c].d, pairs = cases[c].pairs;
@@ -213,16 +249,17 @@ static void heads_give_the_same_bits(void **state)
         rig_fill(qkv, 1, 3);
         rig_fill(w, 2, 2);
         if (pairs) {
-            cos = rig_tensor(cases[c].act, rows, pairs);
-            sin = rig_tensor(cases[c].act, rows, pairs);
+            const vx_dtype turn = cases[c].once ? VX_F32 : cases[c].act;
+            cos = rig_tensor(turn, rows, pairs);
+            sin = rig_tensor(turn, rows, pairs);
             rig_fill(cos, 3, 1);
             rig_fill(sin, 4, 1);
         }
         vx_tensor want = rig_copy(qkv);
-        heads_in_views(plain, want, cos, sin, w, cases[c].rounding);
+        heads_in_views(plain, want, cos, sin, w, cases[c].rounding, cases[c].once);
         for (int i = 0; i < other_count; i++) {
             vx_tensor found = rig_copy(qkv);
-            heads_in_views(others[i], found, cos, sin, w, cases[c].rounding);
+            heads_in_views(others[i], found, cos, sin, w, cases[c].rounding, cases[c].once);
             rig_same_bits(vx_device_isa(others[i]), found, want);
             rig_free(&found);
         }
@@ -231,6 +268,32 @@ static void heads_give_the_same_bits(void **state)
         rig_free(&w);
         rig_free(&cos);
         rig_free(&sin);
+    }
+}
+
+// Angles on both sides of the border where vectors stop reducing them, and what is no number.
+static void snakes_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = { 1, 13, 1024, 9001 };
+    for (int i = 0; i < 4; i++) {
+        vx_tensor x = rig_tensor(VX_F32, 3, lengths[i] + 5), alpha = rig_tensor(VX_F32, 3);
+        rig_fill(x, 11, 4);
+        vx_f32_of(alpha)[0] = 0.7f, vx_f32_of(alpha)[1] = -1.3f, vx_f32_of(alpha)[2] = 600; // times 90: over the border
+        const vx_tensor view = vx_tensor_slice(x, 1, 2, lengths[i] + 2);
+        if (lengths[i] > 8000) vx_f32_of(x)[8000] = INFINITY, vx_f32_of(x)[8001] = NAN;
+        vx_tensor want = rig_tensor(VX_F32, 3, lengths[i]);
+        assert_ok(vx_snake(plain, want, view, alpha));
+        for (int j = 0; j < other_count; j++) {
+            vx_tensor found = rig_like(want);
+            assert_ok(vx_copy(others[j], found, view));
+            assert_ok(vx_snake(others[j], found, found, alpha));
+            rig_same_bits(vx_device_isa(others[j]), found, want);
+            rig_free(&found);
+        }
+        rig_free(&want);
+        rig_free(&x);
+        rig_free(&alpha);
     }
 }
 
@@ -278,9 +341,13 @@ static void a_row_of_nan_stays_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_of_bf16_have_one_order),          cmocka_unit_test(every_width_gives_the_same_bits),
-        cmocka_unit_test(every_height_gives_the_same_bits),     cmocka_unit_test(heads_give_the_same_bits),
-        cmocka_unit_test(every_conversion_gives_the_same_bits), cmocka_unit_test(a_row_of_nan_stays_alone),
+        cmocka_unit_test(sums_of_bf16_have_one_order),
+        cmocka_unit_test(every_width_gives_the_same_bits),
+        cmocka_unit_test(every_height_gives_the_same_bits),
+        cmocka_unit_test(heads_give_the_same_bits),
+        cmocka_unit_test(every_conversion_gives_the_same_bits),
+        cmocka_unit_test(a_row_of_nan_stays_alone),
+        cmocka_unit_test(snakes_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,4 +1,4 @@
-// exp, sine and cosine against the C library in f64, over a stride of all f32 (the exhaustive figures are in docs/numerics.md).
+// exp, sine, cosine, tanh and erf against the C library in f64, over a stride of all f32 (the exhaustive figures are in docs/numerics.md).
 #include "testing.h"
 
 #include "tensor/mathf.h"
@@ -117,6 +117,34 @@ static void sine_has_exact_ends(void **state)
     for (int i = 0; i < 3; i++) assert_true(isnan(vx_sinf(none[i])) && isnan(vx_cosf(none[i])));
 }
 
+static void tanh_and_erf_are_right_to_two_ulps(void **state)
+{
+    (void)state;
+    double worst[2] = { 0 };
+    for (uint32_t u = 0; u < 0x7f800000u; u += 1021) {
+        const float x = vx_f32_from_bits(u), got[2] = { vx_tanhf(x), vx_erff(x) };
+        const double want[2] = { tanh((double)x), erf((double)x) };
+        for (int i = 0; i < 2; i++) worst[i] = fmax(worst[i], ulps(got[i], want[i]));
+        if (vx_tanhf(-x) != -got[0] || vx_erff(-x) != -got[1]) fail_msg("no symmetry at %a", (double)x);
+        if (!(got[0] <= 1 && got[1] <= 1)) fail_msg("above 1 at %a", (double)x);
+    }
+    print_message("tanh, erf: at most %.3f and %.3f ulp\n", worst[0], worst[1]);
+    assert_true(worst[0] <= 1.35 && worst[1] <= 1.45); // 1.321 and 1.441 over all f32
+}
+
+static void tanh_and_erf_have_exact_ends(void **state)
+{
+    (void)state;
+    float (*const functions[])(float) = { vx_tanhf, vx_erff };
+    for (int i = 0; i < 2; i++) {
+        float (*const f)(float) = functions[i];
+        assert_int_equal(vx_f32_bits(f(0.0f)), 0);
+        assert_int_equal(vx_f32_bits(f(-0.0f)), 0x80000000u);
+        assert_true(f(INFINITY) == 1 && f(-INFINITY) == -1 && f(3e38f) == 1 && f(20.0f) == 1);
+        assert_true(isnan(f(NAN)) && isnan(f(-NAN)));
+    }
+}
+
 static void the_inline_forms_give_the_same_bits(void **state)
 {
     (void)state;
@@ -140,6 +168,8 @@ int main(void)
         cmocka_unit_test(sine_and_cosine_are_near_the_last_bit),
         cmocka_unit_test(sine_survives_the_worst_cancellation),
         cmocka_unit_test(sine_has_exact_ends),
+        cmocka_unit_test(tanh_and_erf_are_right_to_two_ulps),
+        cmocka_unit_test(tanh_and_erf_have_exact_ends),
         cmocka_unit_test(the_inline_forms_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,11 +9,10 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint.h"
 #include "text/language.h"
 #include "text/presentation.h"
 #include "text/rotary.h"
-
-enum { HIDDEN = 32, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 16, INTERMEDIATE = 40, VOCABULARY = 64, LAYERS = 51, MAX_TENSORS = 640 };
 
 static const char CONFIG[] =
     "{\"model_type\": \"qwen3_vl\", \"text_config\": {\"attention_bias\": %s, \"head_dim\": %d, \"hidden_act\": \"silu\","
@@ -22,72 +21,6 @@ static const char CONFIG[] =
     "[4, 2, 2], \"rope_type\": \"default\"%s}%s, \"vocab_size\": 64}}";
 
 // ---- a checkpoint from a formula ----
-typedef struct checkpoint {
-    char folder[64];
-    vx_safetensors_tensor tensor[MAX_TENSORS];
-    char name[MAX_TENSORS][96];
-    int count;
-} checkpoint;
-
-static float uniform(uint64_t seed, int64_t i)
-{
-    uint64_t z = seed + ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return (float)(z >> 40) * 0x1p-23f - 1.0f;
-}
-
-static void put(checkpoint *c, const char *name, int64_t rows, int64_t columns)
-{
-    uint64_t seed = 14695981039346656037u;
-    for (const char *p = name; *p; p++) seed = (seed ^ (uint8_t)*p) * 1099511628211u;
-    int64_t count = rows * (columns ? columns : 1);
-    uint16_t *data = malloc((size_t)count * sizeof *data);
-    for (int64_t i = 0; i < count; i++) {
-        float u = uniform(seed, i);
-        data[i] = vx_f32_to_bf16(strstr(name, "norm") ? 1.0f + 0.25f * u : u * (strstr(name, "embed") ? 1.0f : 0.25f));
-    }
-    int k = c->count++;
-    snprintf(c->name[k], sizeof c->name[k], "%s", name);
-    c->tensor[k] = (vx_safetensors_tensor){ c->name[k], VX_BF16, columns ? 2 : 1, { rows, columns }, data };
-}
-
-static void put_layer(checkpoint *c, int i)
-{
-    static const struct {
-        const char *name;
-        int64_t rows, columns;
-    } parts[] = {
-        { "input_layernorm", HIDDEN, 0 },
-        { "post_attention_layernorm", HIDDEN, 0 },
-        { "self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN },
-        { "self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN },
-        { "self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN },
-        { "self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM },
-        { "self_attn.q_norm", HEAD_DIM, 0 },
-        { "self_attn.k_norm", HEAD_DIM, 0 },
-        { "mlp.gate_proj", INTERMEDIATE, HIDDEN },
-        { "mlp.up_proj", INTERMEDIATE, HIDDEN },
-        { "mlp.down_proj", HIDDEN, INTERMEDIATE },
-    };
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-        char name[96];
-        snprintf(name, sizeof name, "model.language_model.layers.%d.%s.weight", i, parts[k].name);
-        put(c, name, parts[k].rows, parts[k].columns);
-    }
-}
-
-static void write_text(const char *folder, const char *name, const char *text)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 typedef struct variant {
     const char *says;
     int layers;                                                            // 0 = 51
@@ -102,11 +35,8 @@ typedef struct variant {
 
 static void write_checkpoint(checkpoint *c, const variant *v)
 {
-    c->count = 0;
-    strcpy(c->folder, "/tmp/vortex-language-XXXXXX");
-    assert_non_null(mkdtemp(c->folder));
-    put(c, "model.language_model.embed_tokens.weight", VOCABULARY, HIDDEN);
-    for (int i = 0; i < (v->layers ? v->layers : LAYERS); i++) put_layer(c, i);
+    begin_checkpoint(c);
+    put_language(c, v->layers ? v->layers : LAYERS);
     put(c, "model.language_model.norm.weight", HIDDEN, 0); // not read, and not in the way
     put(c, "lm_head.weight", VOCABULARY, HIDDEN);
     put(c, "model.visual.pos_embed.weight", 4, 8);
@@ -118,25 +48,12 @@ static void write_checkpoint(checkpoint *c, const variant *v)
         size_t bytes = (size_t)(c->tensor[i].shape[0] * c->tensor[i].shape[1]) * sizeof(uint16_t);
         if (adds && !strstr(c->name[i], "layers.0.")) memset((void *)(uintptr_t)c->tensor[i].data, 0, bytes);
     }
-    char path[128], config[1024];
-    snprintf(path, sizeof path, "%s/model.safetensors", c->folder);
-    assert_ok(vx_safetensors_write(path, true, c->tensor, c->count, NULL, 0));
-    for (int i = 0; i < c->count; i++) free((void *)(uintptr_t)c->tensor[i].data);
+    char config[1024];
+    write_tensors(c);
     snprintf(config, sizeof config, CONFIG, v->bias ? v->bias : "false", v->head_dim ? v->head_dim : HEAD_DIM,
              v->rope ? v->rope : "rope_scaling", v->interleaved ? v->interleaved : "true", v->in_rope ? v->in_rope : "",
              v->beside_rope ? v->beside_rope : ", \"rope_theta\": 5000000");
     if (!v->no_config) write_text(c->folder, "config.json", config);
-}
-
-static void remove_checkpoint(const checkpoint *c)
-{
-    char path[128];
-    static const char *const names[] = { "model.safetensors", "config.json" };
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", c->folder, names[i]);
-        unlink(path);
-    }
-    rmdir(c->folder);
 }
 
 // ---- running ----
@@ -182,28 +99,6 @@ static float *run_with(const vx_language *l, vx_dtype act, const vx_language_run
     float *result = run_on(l, dev, act, run);
     vx_device_destroy(&dev);
     return result;
-}
-
-static double relative(const float *got, const float *want, int64_t count)
-{
-    double difference = 0, size = 0;
-    for (int64_t i = 0; i < count; i++) {
-        difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        size += (double)want[i] * want[i];
-    }
-    return sqrt(difference / size);
-}
-
-static float *read_floats(const vx_safetensors *st, const char *name, int64_t *rows, int64_t columns)
-{
-    const vx_safetensors_entry *e = vx_safetensors_find(st, name);
-    if (!e) fail_msg("no %s", name);
-    assert_int_equal(e->rank, 2);
-    assert_int_equal(e->shape[1], columns);
-    *rows = e->shape[0];
-    float *out = malloc((size_t)(*rows * columns) * sizeof *out);
-    assert_ok(vx_safetensors_read_f32(st, name, 2, (const int64_t[]){ *rows, columns }, out));
-    return out;
 }
 
 // f32: two correct programs differ by rounding alone. bf16: a relative change of 1e-6 in the exponentials of the softmax moves

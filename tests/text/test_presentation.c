@@ -101,38 +101,270 @@ static void a_failed_allocation_is_no_fault_of_the_prompt(void **state)
     }
 }
 
-static void released_presentations_of_prompts_are_reproduced(void **state)
+// ---- behind pictures, videos and sound ----
+// The small vocabulary has the markers but no word of the labels, so a label is what the tokenizer makes of it.
+static void expect_text(const vx_tokenizer *t, const char *text, const vx_presentation_full *p, int64_t *row)
+{
+    vx_tokens tokens = { 0 };
+    assert_ok(vx_tokenizer_encode(t, text, strlen(text), &tokens));
+    assert_true(*row + tokens.count <= p->tokens.rows);
+    for (int64_t i = 0; i < tokens.count; i++, ++*row) {
+        if (p->tokens.ids[*row] != tokens.ids[i]) fail_msg("'%s': row %d is another token", text, (int)*row);
+        assert_int_equal(p->tokens.tags[*row], VX_TAG_TEXT);
+    }
+    vx_free(tokens.ids);
+}
+
+static void expect_block(const vx_tokenizer *t, const char *pad, const vx_presentation_full *p, int place, int64_t *row)
+{
+    const vx_vision_place *at = &p->places[place];
+    assert_int_equal(p->tokens.ids[*row], vx_tokenizer_added(t, "<|vision_start|>"));
+    assert_int_equal(at->row, *row + 1);
+    assert_int_equal(at->rows, at->grid_height * at->grid_width);
+    for (int64_t i = 0; i < at->rows; i++) assert_int_equal(p->tokens.ids[at->row + i], vx_tokenizer_added(t, pad));
+    assert_int_equal(p->tokens.ids[at->row + at->rows], vx_tokenizer_added(t, "<|vision_end|>"));
+    for (int64_t i = -1; i <= at->rows; i++) assert_int_equal(p->tokens.tags[at->row + i], VX_TAG_VIDEO);
+    *row = at->row + at->rows + 1;
+}
+
+static void references_are_shown_in_request_order(void **state)
+{
+    const vx_tokenizer *t = *state;
+    static const vx_shown shown[] = {
+        { .kind = VX_SHOWN_AUDIO },
+        { .kind = VX_SHOWN_IMAGE, .height = 64, .width = 96 },
+        { .kind = VX_SHOWN_VIDEO, .height = 32, .width = 64, .sampled_frames = 5, .sound = true },
+        { .kind = VX_SHOWN_VIDEO, .height = 64, .width = 32, .sampled_frames = 2 },
+        { .kind = VX_SHOWN_IMAGE, .height = 32, .width = 32 },
+    };
+    vx_presentation_full p;
+    assert_ok(vx_presentation_show(&p, t, "go", 2, shown, 5));
+    int64_t row = 0;
+    expect_text(t, "<Audio 1>: ", &p, &row);
+    expect_text(t, "<Picture 1>: ", &p, &row);
+    expect_block(t, "<|image_pad|>", &p, 0, &row);
+    expect_text(t, "<Audio 2>: ", &p, &row);
+    expect_text(t, "<Video 1>: ", &p, &row);
+    expect_text(t, "<0.2 seconds>", &p, &row);
+    expect_block(t, "<|video_pad|>", &p, 1, &row);
+    expect_text(t, "<1.2 seconds>", &p, &row);
+    expect_block(t, "<|video_pad|>", &p, 2, &row);
+    expect_text(t, "<2.0 seconds>", &p, &row);
+    expect_block(t, "<|video_pad|>", &p, 3, &row);
+    expect_text(t, "<Video 2>: ", &p, &row);
+    expect_text(t, "<0.2 seconds>", &p, &row);
+    expect_block(t, "<|video_pad|>", &p, 4, &row);
+    expect_text(t, "<Picture 2>: ", &p, &row);
+    expect_block(t, "<|image_pad|>", &p, 5, &row);
+    expect_text(t, "go", &p, &row);
+    assert_int_equal(row, p.tokens.rows);
+    assert_int_equal(p.place_count, 6);
+    static const int64_t want[6][4] = { { 1, 0, 2, 3 }, { 2, 0, 1, 2 }, { 2, 2, 1, 2 },
+                                        { 2, 4, 1, 2 }, { 3, 0, 2, 1 }, { 4, 0, 1, 1 } };
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(p.places[i].condition, want[i][0]);
+        assert_int_equal(p.places[i].frame, want[i][1]);
+        assert_int_equal(p.places[i].grid_height, want[i][2]);
+        assert_int_equal(p.places[i].grid_width, want[i][3]);
+    }
+    vx_presentation_full_free(&p);
+    assert_null(p.places);
+}
+
+static void a_prompt_behind_nothing_is_the_prompt(void **state)
+{
+    const vx_tokenizer *t = *state;
+    vx_presentation alone;
+    vx_presentation_full p;
+    assert_ok(vx_presentation_prompt(&alone, t, "a lighthouse", 12));
+    assert_ok(vx_presentation_show(&p, t, "a lighthouse", 12, NULL, 0));
+    assert_int_equal(p.tokens.rows, alone.rows);
+    assert_memory_equal(p.tokens.ids, alone.ids, (size_t)alone.rows * sizeof *alone.ids);
+    assert_memory_equal(p.tokens.tags, alone.tags, (size_t)alone.rows * sizeof *alone.tags);
+    for (int64_t i = 0; i < 3 * alone.rows; i++) assert_int_equal(p.positions[i], i % alone.rows);
+    assert_int_equal(p.place_count, 0);
+    vx_presentation_full_free(&p);
+    vx_presentation_free(&alone);
+}
+
+static void what_cannot_be_shown_is_refused(void **state)
+{
+    const vx_tokenizer *t = *state;
+    static const struct {
+        const char *says;
+        vx_shown shown;
+        int times;
+        vx_code want;
+        const char *message;
+    } cases[] = {
+        { "nine of the largest pictures", { VX_SHOWN_IMAGE, 2048, 8192, 0, false }, 9, VX_OK, "" },
+        { "sixteen of them", { VX_SHOWN_IMAGE, 2048, 8192, 0, false }, 16, VX_ERR_RANGE, "2621" },
+        { "a video of one frame", { VX_SHOWN_VIDEO, 64, 64, 1, false }, 1, VX_ERR_RANGE, "1 sampled" },
+        { "a video of no end", { VX_SHOWN_VIDEO, 64, 64, INT64_MAX, false }, 1, VX_ERR_RANGE, "sampled frames" },
+        { "a video of a million frames", { VX_SHOWN_VIDEO, 65536, 65536, 1 << 20, false }, 16, VX_ERR_RANGE, "at most 262144" },
+        { "other sides", { VX_SHOWN_IMAGE, 64, 48, 0, false }, 1, VX_ERR_SHAPE, "multiples of 32" },
+        { "no pixels", { VX_SHOWN_KEYFRAME, 0, 0, 0, false }, 1, VX_ERR_SHAPE, "multiples of 32" },
+        { "a negative side", { VX_SHOWN_KEYFRAME, -64, -64, 0, false }, 1, VX_ERR_SHAPE, "multiples of 32" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vx_shown shown[16];
+        vx_presentation_full p;
+        for (int k = 0; k < 16; k++) shown[k] = cases[i].shown;
+        vx_status s = vx_presentation_show(&p, t, "go", 2, shown, cases[i].times);
+        if (s.code != cases[i].want || !strstr(s.message, cases[i].message))
+            fail_msg("%s: VX-%d '%s'", cases[i].says, (int)s.code, s.message);
+        vx_presentation_full_free(&p);
+    }
+    vx_presentation_full p;
+    assert_code(vx_presentation_show(&p, t, "", 0, &cases[0].shown, 1), VX_ERR_PROMPT);
+    assert_null(p.tokens.ids);
+}
+
+static void a_tokenizer_without_markers_shows_only_text(void **state)
 {
     (void)state;
-    char path[512];
+    vx_tokenizer *t;
+    vx_presentation_full p;
+    size_t size;
+    char *merges = read_text(SMALL, "merges.txt", &size);
+    assert_ok(vx_tokenizer_parse(&t, NULL, 0, merges, size, "{}", 2, "small"));
+    assert_ok(vx_presentation_show(&p, t, "go", 2, &(vx_shown){ .kind = VX_SHOWN_AUDIO }, 1));
+    vx_presentation_full_free(&p);
+    vx_status s = vx_presentation_show(&p, t, "go", 2, &(vx_shown){ .kind = VX_SHOWN_IMAGE, .height = 64, .width = 64 }, 1);
+    assert_int_equal(s.code, VX_ERR_TOKENIZER);
+    assert_non_null(strstr(s.message, "<|vision_start|>"));
+    vx_tokenizer_close(&t);
+    vx_free(merges);
+}
+
+static void failed_allocations_leave_nothing(void **state)
+{
+    const vx_tokenizer *t = *state;
+    static const vx_shown shown[] = { { .kind = VX_SHOWN_VIDEO, .height = 64, .width = 640, .sampled_frames = 3, .sound = true },
+                                      { .kind = VX_SHOWN_IMAGE, .height = 64, .width = 64 } };
+    bool hit = true;
+    for (int k = 1; hit; k++) {
+        vx_presentation_full p;
+        vx_fault_arm(k, true);
+        vx_status s = vx_presentation_show(&p, t, "a lighthouse", 12, shown, 2);
+        hit = vx_fault_disarm();
+        assert_int_equal(s.code, hit ? VX_ERR_MEMORY : VX_OK);
+        if (hit) assert_null(p.tokens.ids);
+        vx_presentation_full_free(&p);
+    }
+}
+
+// ---- released presentations ----
+static vx_shown shown_of(const json_t *item, bool keyframes)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+    const json_t *grid = json_object_get(item, "grid"); // of patches
+    vx_shown s = { .height = 16 * json_integer_value(json_array_get(grid, 0)),
+                   .width = 16 * json_integer_value(json_array_get(grid, 1)),
+                   .sampled_frames = json_integer_value(json_object_get(item, "sampled_frames")),
+                   .sound = json_is_true(json_object_get(item, "has_audio")) };
+    s.kind = strcmp(type, "audio") == 0   ? VX_SHOWN_AUDIO
+             : strcmp(type, "video") == 0 ? VX_SHOWN_VIDEO
+             : keyframes                  ? VX_SHOWN_KEYFRAME
+                                          : VX_SHOWN_IMAGE;
+    return s;
+}
+
+// Run-length pairs [value, count].
+static void check_runs(const char *name, const int32_t *got, int64_t rows, const json_t *runs)
+{
+    int64_t row = 0;
+    size_t i;
+    const json_t *run;
+    json_array_foreach((json_t *)(uintptr_t)runs, i, run)
+    {
+        const int64_t value = json_integer_value(json_array_get(run, 0)), count = json_integer_value(json_array_get(run, 1));
+        assert_true(row + count <= rows);
+        for (int64_t k = 0; k < count; k++, row++)
+            if (got[row] != value) fail_msg("%s: row %d is %d, expected %d", name, (int)row, got[row], (int)value);
+    }
+    assert_int_equal(row, rows);
+}
+
+static void check_positions(const char *name, const vx_presentation_full *p, const json_t *want)
+{
+    static const char *const keys[] = { "positions_t", "positions_h", "positions_w" };
+    const int64_t rows = p->tokens.rows;
+    for (int axis = 0; axis < 3; axis++) {
+        const json_t *list = json_object_get(want, keys[axis]);
+        const int64_t *own = p->positions + axis * rows;
+        for (int64_t i = 0; i < (int64_t)json_array_size(list); i++)
+            if (own[i] != json_integer_value(json_array_get(list, (size_t)i)))
+                fail_msg("%s: %s of row %d", name, keys[axis], (int)i);
+        assert_int_equal(own[rows - 1],
+                         json_integer_value(json_array_get(json_object_get(want, "final_position"), (size_t)axis)));
+    }
+}
+
+static int check_presentation(const vx_tokenizer *t, const json_t *want)
+{
+    const json_t *items = json_object_get(want, "items"), *prompt = json_object_get(want, "prompt");
+    const char *name = json_string_value(json_object_get(want, "name"));
+    vx_shown shown[8];
+    const size_t count = json_array_size(items);
+    vx_presentation_full p;
+    assert_true(count <= 8);
+    for (size_t i = 0; i < count; i++) shown[i] = shown_of(json_array_get(items, i), strncmp(name, "fl2va", 5) == 0);
+    assert_ok(vx_presentation_show(&p, t, json_string_value(prompt), json_string_length(prompt), shown, (int)count));
+    check_runs(name, p.tokens.ids, p.tokens.rows, json_object_get(want, "ids_rle"));
+    check_runs(name, p.tokens.tags, p.tokens.rows, json_object_get(want, "tags_rle"));
+    check_positions(name, &p, want);
+    const int32_t picture = vx_tokenizer_added(t, "<|image_pad|>"), frames = vx_tokenizer_added(t, "<|video_pad|>");
+    int64_t pads = 0, placed = 0;
+    for (int64_t i = 0; i < p.tokens.rows; i++) pads += p.tokens.ids[i] == picture || p.tokens.ids[i] == frames;
+    for (int i = 0; i < p.place_count; i++) placed += p.places[i].rows;
+    assert_int_equal(placed, pads);
+    vx_presentation_full_free(&p);
+    return count > 0;
+}
+
+static void check_labels(const vx_tokenizer *t, const json_t *want)
+{
+    const json_t *labels = json_object_get(want, "labels");
+    const vx_shown shown = { .kind = VX_SHOWN_VIDEO,
+                             .height = 32,
+                             .width = 32,
+                             .sampled_frames = (int64_t)json_array_size(json_object_get(want, "sampled_indices")) };
+    vx_presentation_full p;
+    int64_t row = 0;
+    assert_ok(vx_presentation_show(&p, t, "go", 2, &shown, 1));
+    assert_int_equal(p.place_count, json_array_size(labels));
+    expect_text(t, "<Video 1>: ", &p, &row);
+    for (int i = 0; i < p.place_count; i++) {
+        expect_text(t, json_string_value(json_array_get(labels, (size_t)i)), &p, &row);
+        expect_block(t, "<|video_pad|>", &p, i, &row);
+    }
+    vx_presentation_full_free(&p);
+}
+
+static void released_presentations_are_reproduced(void **state)
+{
+    (void)state;
+    char path[512], vectors[512];
     if (!golden_folder()) {
         print_message("skipped: VORTEX_GOLDEN_DATA is not set\n");
         return;
     }
-    snprintf(path, sizeof path, "%s/tokenizer.json", golden_folder());
-    if (!vx_file_exists(path)) {
-        print_message("skipped: %s is not there\n", path);
-        return;
-    }
-    json_t *root = load_json(path), *row;
+    if (!golden_tokenizer(vectors)) return;
+    json_t *root = load_json(vectors), *row;
     vx_tokenizer *t;
     snprintf(path, sizeof path, "%s/official/FL2VA/tokenizer", golden_folder());
     assert_ok(vx_tokenizer_open(&t, path));
     size_t i;
-    int compared = 0;
+    int compared = 0, with_pictures = 0;
     json_array_foreach(json_object_get(root, "presentations"), i, row)
     {
-        if (json_array_size(json_object_get(row, "items"))) continue; // with pictures: not made from a prompt alone
-        const json_t *prompt = json_object_get(row, "prompt"), *tags = json_object_get(row, "tags");
-        vx_presentation p;
-        assert_ok(vx_presentation_prompt(&p, t, json_string_value(prompt), json_string_length(prompt)));
-        vx_tokens tokens = { p.ids, p.rows, p.rows };
-        assert_ids(json_string_value(json_object_get(row, "name")), &tokens, json_object_get(row, "ids"));
-        for (int64_t k = 0; k < p.rows; k++) assert_int_equal(p.tags[k], json_integer_value(json_array_get(tags, (size_t)k)));
-        vx_presentation_free(&p);
+        with_pictures += check_presentation(t, row);
         compared++;
     }
-    assert_true(compared > 0);
+    assert_int_equal(compared, 9);
+    assert_true(with_pictures > 0);
+    json_array_foreach(json_object_get(root, "video_timestamps"), i, row) check_labels(t, row);
     json_decref(root);
     vx_tokenizer_close(&t);
 }
@@ -144,7 +376,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(prompts_that_cannot_be_conditioned_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_are_told_with_the_count, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_allocation_is_no_fault_of_the_prompt, set_up, tear_down),
-        cmocka_unit_test(released_presentations_of_prompts_are_reproduced),
+        cmocka_unit_test_setup_teardown(references_are_shown_in_request_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_prompt_behind_nothing_is_the_prompt, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_shown_is_refused, set_up, tear_down),
+        cmocka_unit_test(a_tokenizer_without_markers_shows_only_text),
+        cmocka_unit_test_setup_teardown(failed_allocations_leave_nothing, set_up, tear_down),
+        cmocka_unit_test(released_presentations_are_reproduced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,20 @@ static inline char *read_text(const char *folder, const char *name, size_t *size
     return text;
 }
 
+// The released tokenizer's vectors, beside the golden data or in the folder that it was prepared from. Says why when there are none.
+static inline bool golden_tokenizer(char path[512])
+{
+    static const char *const variables[] = { "VORTEX_GOLDEN_DATA", "VORTEX_GOLDEN" };
+    for (int i = 0; i < 2; i++) {
+        const char *folder = getenv(variables[i]);
+        if (!folder) continue;
+        snprintf(path, 512, "%s/tokenizer.json", folder);
+        if (vx_file_exists(path)) return true;
+    }
+    print_message("skipped: no tokenizer.json in VORTEX_GOLDEN_DATA or VORTEX_GOLDEN\n");
+    return false;
+}
+
 static inline void assert_ids(const char *name, const vx_tokens *got, const json_t *want)
 {
     for (int64_t i = 0; i < got->count && i < (int64_t)json_array_size(want); i++)

@@ -100,6 +100,7 @@ static const struct vx_ops cpu_ops = {
     .conv1d_scratch = vx_cpu_conv1d_scratch,
     .conv_transpose1d_scratch = vx_cpu_conv_transpose1d_scratch,
     .snake_alias_free_scratch = vx_cpu_snake_alias_free_scratch,
+    .conv3d_scratch = vx_cpu_conv3d_scratch,
 };
 
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params)

@@ -47,5 +47,6 @@ size_t vx_cpu_attention_scratch(const vx_device *dev, const vx_attention_args *a
 size_t vx_cpu_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
 size_t vx_cpu_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
 size_t vx_cpu_snake_alias_free_scratch(const vx_device *dev, const vx_snake_alias_free_args *args);
+size_t vx_cpu_conv3d_scratch(const vx_device *dev, const vx_conv3d_args *args);
 
 #endif

@@ -21,7 +21,7 @@
 enum {
     VX_DENSE_K = 512,        // k of one A tile; also the key block of vx_attention
     VX_DENSE_K_STRIDE = 528, // 33 cache lines: rows of a tile must not share one set of the first-level cache
-    VX_DENSE_MAX_MR = 16,
+    VX_DENSE_THIN = 4,
     VX_DENSE_MAX_NR = 32,
 };
 
@@ -52,12 +52,17 @@ typedef struct vx_snake_run {
 
 struct vx_dense_kernels {
     int mr, nr;
+    int thin_columns; // of one call of thin
     // c[i][j] = (load ? c[i][j] : 0) + sum of a[i][k] * B[k][j], one fma after another in the order of rows. j < nr.
     void (*tile)(int rows, const float *a, const vx_dense_rows *b, float *c, ptrdiff_t ldc, bool load);
     // rows (<= nr) rows of k numbers, `stride` apart, become the panel dst[k][nr]; missing rows are zero.
     void (*pack)(float *dst, const void *src, ptrdiff_t stride, int rows, int k, vx_dtype dtype, bool swap);
     // Rows of k numbers become an A tile.
     void (*widen)(float *dst, const void *src, ptrdiff_t stride, int rows, int k, vx_dtype dtype, bool swap);
+    // A few rows (<= VX_DENSE_THIN) straight from the weight: c[i][j] = sum of x[i][k] * w[j][k], j < count <= thin_columns, c of
+    // rows of nr. x is widened, its rows x_stride apart, with the pairs changed as `swap` says. Not for f16.
+    void (*thin)(int rows, const float *x, ptrdiff_t x_stride, const void *w, ptrdiff_t stride, int count, int64_t k,
+                 vx_dtype dtype, bool swap, float *c);
     // Rows of n numbers (<= nr), `stride` apart, become rows of nr of a B panel, the rest zero. With `swap` and an odd count
     // a row of zeros stands before the lone last one, so that pairs are whole.
     void (*spread)(float *dst, const void *src, ptrdiff_t stride, int rows, int n, vx_dtype dtype, bool swap);

@@ -46,6 +46,16 @@ static inline __attribute__((always_inline)) void transpose(__m256i w[8])
     }
 }
 
+static inline __attribute__((always_inline)) void thin_words(vu word[8], const char *w, const ptrdiff_t offset[8])
+{
+    __m256i row[8];
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) row[r] = _mm256_loadu_si256((const void *)(w + offset[r]));
+    transpose(row);
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) word[r] = (vu)row[r];
+}
+
 static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap);
 #include "device/cpu/gemm_kernel.inc"
 
@@ -83,7 +93,9 @@ static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_d
 const struct vx_dense_kernels vx_dense_avx2 = {
     .mr = MR,
     .nr = NR,
+    .thin_columns = PACK_ROWS,
     .tile = tile,
+    .thin = thin,
     .pack = pack,
     .widen = widen,
     .spread = spread,

@@ -53,6 +53,16 @@ static inline __attribute__((always_inline)) void transpose(__m512i w[16])
     }
 }
 
+static inline __attribute__((always_inline)) void thin_words(vu word[16], const char *w, const ptrdiff_t offset[16])
+{
+    __m512i row[16];
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; r++) row[r] = _mm512_loadu_si512(w + offset[r]);
+    transpose(row);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; r++) word[r] = (vu)row[r];
+}
+
 static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_dtype dtype, bool swap);
 #include "device/cpu/gemm_kernel.inc"
 
@@ -148,7 +158,9 @@ static int pack_block(float *dst, const char *src, ptrdiff_t stride, int k, vx_d
 const struct vx_dense_kernels vx_dense_avx512 = {
     .mr = MR,
     .nr = NR,
+    .thin_columns = PACK_ROWS,
     .tile = tile,
+    .thin = thin,
     .pack = pack,
     .widen = widen,
     .spread = spread,

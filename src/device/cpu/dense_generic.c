@@ -31,6 +31,16 @@ static inline int pack_block(float *dst, const char *src, ptrdiff_t stride, int 
     return 0;
 }
 
+// Four words of four rows.
+static inline void thin_words(vu word[4], const char *w, const ptrdiff_t offset[4])
+{
+    for (int r = 0; r < 4; r++) {
+        uint32_t row[4];
+        memcpy(row, w + offset[r], 16);
+        for (int c = 0; c < 4; c++) word[c][r] = row[c];
+    }
+}
+
 #include "device/cpu/gemm_kernel.inc"
 
 #include "device/cpu/snake_kernel.inc"
@@ -39,7 +49,9 @@ static inline int pack_block(float *dst, const char *src, ptrdiff_t stride, int 
 const struct vx_dense_kernels vx_dense_generic = {
     .mr = MR,
     .nr = NR,
+    .thin_columns = PACK_ROWS,
     .tile = tile,
+    .thin = thin,
     .pack = pack,
     .widen = widen,
     .spread = spread,

@@ -4,6 +4,11 @@
 
 #include "tensor/tensor.h"
 
+// The constants of vx_gelu, rounded to f32.
+#define VX_SQRT_HALF      0x1.6a09e6p-1f
+#define VX_SQRT_2_OVER_PI 0x1.988454p-1f
+#define VX_GELU_CUBE      0.044715f
+
 static inline int64_t vx_element_size(vx_dtype t)
 {
     return vx_dtype_bits(t) / 8;

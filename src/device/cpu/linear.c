@@ -1,11 +1,12 @@
 // vx_linear. The weight's rows are cut in panels of nr output columns; a panel never crosses a segment, so a column's sum
 // knows nothing of where its neighbours come from.
 //
-// Two ways through the same loops:
+// Three ways to the same sums:
 //   many rows   The weight goes by in chunks. While a chunk is multiplied, in pieces of (row group) x (column group), the
 //               same pool run packs the next one into the other half of the scratch: nobody waits at a chunk's end.
 //   few rows    A piece is a few panels, packed by the worker that needs them, block by block, in its own cache: the
-//               weight is read once, at memory's speed, and what is packed never leaves the cache.
+//               weight is read once and what is packed never leaves the cache.
+//   1 to 4      Nothing is packed: the weight goes from memory through registers (dense.h, thin).
 // Sums over more than VX_DENSE_K numbers wait in C tiles between blocks: one chain over k, as operators.h says.
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
@@ -26,7 +27,7 @@ enum {
 struct shape {
     int64_t m, k, panels, chunk_panels, group_rows, row_groups;
     int mr, nr, group_panels, block;
-    bool few;
+    bool few, thin;
     size_t chunk, worker, packed_offset, c_offset; // bytes; the offsets are within a worker's part
 };
 
@@ -64,12 +65,25 @@ static void *element(vx_tensor t, int64_t row, int64_t column)
     return (char *)t.data + (row * t.stride[0] + column) * (vx_dtype_bits(t.dtype) / 8);
 }
 
+static bool is_thin(const vx_linear_args *args)
+{
+    for (int i = 0; i < args->weight->segments; i++) {
+        if (args->weight->segment[i].weight.dtype == VX_F16) return false;
+    }
+    return args->x.shape[0] <= VX_DENSE_THIN; // measured: docs/speed.md
+}
+
 static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_linear_args *args)
 {
     struct shape s = { .m = args->x.shape[0], .k = args->x.shape[1], .mr = kernels->mr, .nr = kernels->nr };
     for (int i = 0; i < args->weight->segments; i++) s.panels += vx_ceil_div(args->weight->segment[i].weight.shape[0], s.nr);
     const size_t a = vx_align_up((size_t)s.mr * VX_DENSE_K_STRIDE * 4, 64), tile = (size_t)s.mr * (size_t)s.nr * 4;
     const int64_t tiles = vx_ceil_div(s.m, s.mr);
+    s.thin = is_thin(args);
+    if (s.thin) {
+        s.chunk = vx_align_up((size_t)(s.m * s.k) * 4, 4096); // x, widened
+        return s;
+    }
     s.packed_offset = a;
     s.few = tiles <= FEW_TILES;
     if (s.few) {
@@ -271,11 +285,43 @@ static void few_rows(vx_pool *pool, struct job *job)
     vx_pool_run(pool, vx_ceil_div(job->groups, job->run), few_rows_piece, job);
 }
 
+// piece: neighbouring strips of thin_columns output columns
+static void thin_piece(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const struct job *job = ctx;
+    const struct shape *s = &job->s;
+    const int columns = job->kernels->thin_columns;
+    for (int64_t strip = piece * job->run; strip < vx_min_i64(job->groups, (piece + 1) * job->run); strip++) {
+        const struct panel p = panel_at(job->args->weight, columns, strip);
+        const vx_tensor w = p.segment->weight;
+        float c[VX_DENSE_THIN * VX_DENSE_MAX_NR], bias[VX_DENSE_MAX_NR];
+        job->kernels->thin((int)s->m, (const float *)job->chunk, s->k, element(w, p.row, 0), w.stride[0], p.rows, s->k, w.dtype,
+                           job->swap, c);
+        if (p.segment->bias.rank) widen_bias(bias, p);
+        finish_tile(job, p, 0, (int)s->m, c, p.segment->bias.rank ? bias : NULL);
+    }
+}
+
+static void thin_rows(vx_pool *pool, struct job *job)
+{
+    const vx_tensor x = job->args->x;
+    for (int64_t i = 0; i < job->s.m; i++) {
+        for (int64_t k = 0; k < job->s.k; k += VX_DENSE_K)
+            job->kernels->widen((float *)job->chunk + i * job->s.k + k, element(x, i, k), 0, 1,
+                                (int)vx_min_i64(VX_DENSE_K, job->s.k - k), x.dtype, job->swap);
+    }
+    for (int i = 0; i < job->args->weight->segments; i++)
+        job->groups += vx_ceil_div(job->args->weight->segment[i].weight.shape[0], job->kernels->thin_columns);
+    job->run = vx_max_i64(1, vx_min_i64(MOST_RUN, job->groups / FEW_PIECES));
+    vx_pool_run(pool, vx_ceil_div(job->groups, job->run), thin_piece, job);
+}
+
 size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);
     const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args);
-    return 2 * s.chunk + s.worker * (size_t)cpu->threads;
+    return (s.thin ? 1 : 2) * s.chunk + s.worker * (size_t)cpu->threads;
 }
 
 vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
@@ -289,7 +335,8 @@ vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
     job.chunk = scratch;
     job.next_chunk = job.chunk + s->chunk;
     job.workers = job.next_chunk + s->chunk;
-    if (s->few) few_rows(cpu->pool, &job);
+    if (s->thin) thin_rows(cpu->pool, &job);
+    else if (s->few) few_rows(cpu->pool, &job);
     else many_rows(cpu->pool, &job);
     return vx_ok();
 }

@@ -12,6 +12,7 @@ enum { VX_LANES = 8 };
 typedef __m256 V;
 typedef uint32_t VI __attribute__((vector_size(32)));
 typedef __m128i VH;
+typedef __m256d VD;
 
 static inline V v_set(float x)
 {
@@ -70,6 +71,19 @@ static inline void vh_store_part(uint16_t *p, int count, VH x)
     uint16_t whole[VX_LANES];
     vh_store(whole, x);
     memcpy(p, whole, (size_t)count * sizeof *p);
+}
+
+static inline VD vd_low(V x)
+{
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+}
+static inline VD vd_high(V x)
+{
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+static inline void vd_store(double *p, VD x)
+{
+    _mm256_storeu_pd(p, x);
 }
 
 static inline V v_fma(V a, V b, V c)

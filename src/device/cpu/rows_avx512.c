@@ -12,6 +12,7 @@ enum { VX_LANES = 16 };
 typedef __m512 V;
 typedef uint32_t VI __attribute__((vector_size(64)));
 typedef __m256i VH;
+typedef __m512d VD;
 
 static inline V v_set(float x)
 {
@@ -61,6 +62,19 @@ static inline VH vh_load_part(const uint16_t *p, int count)
 static inline void vh_store_part(uint16_t *p, int count, VH x)
 {
     _mm256_mask_storeu_epi16(p, first(count), x);
+}
+
+static inline VD vd_low(V x)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+static inline VD vd_high(V x)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+static inline void vd_store(double *p, VD x)
+{
+    _mm512_storeu_pd(p, x);
 }
 
 static inline V v_fma(V a, V b, V c)

@@ -139,6 +139,38 @@ static void plain_silu(const vx_silu_args *a, int64_t begin, int64_t end)
     }
 }
 
+static float gelu(float x, bool tanh_form)
+{
+    if (!tanh_form) return 0.5f * x * (1.0f + vx_erff(x * VX_SQRT_HALF));
+    const float cube = x * x * x;
+    return 0.5f * x * (1.0f + vx_tanhf(VX_SQRT_2_OVER_PI * (x + VX_GELU_CUBE * cube)));
+}
+
+static void plain_gelu(const vx_gelu_args *a, int64_t begin, int64_t end)
+{
+    const vx_dtype act = a->x.dtype;
+    for (int64_t r = begin; r < end; r++) {
+        const void *x = vx_row_at(a->x, r);
+        void *out = vx_row_at(a->out, r);
+        for (int64_t i = 0; i < a->x.shape[1]; i++) vx_put(out, act, i, gelu(vx_get(x, act, i), a->tanh_form));
+    }
+}
+
+static void plain_embed_blend(const vx_embed_blend_args *a, int64_t begin, int64_t end)
+{
+    const vx_tensor table = a->table;
+    for (int64_t r = begin; r < end; r++) {
+        const int32_t *ids = vx_row_at(a->ids, r);
+        const float *w = vx_row_at(a->weights, r);
+        void *out = vx_row_at(a->out, r);
+        for (int64_t i = 0; i < a->out.shape[1]; i++) {
+            float sum = w[0] * vx_get(vx_row_at(table, ids[0]), table.dtype, i);
+            for (int c = 1; c < VX_CORNERS; c++) sum = sum + w[c] * vx_get(vx_row_at(table, ids[c]), table.dtype, i);
+            vx_put(out, a->out.dtype, i, sum);
+        }
+    }
+}
+
 static float head_inverse_rms(const void *x, vx_dtype act, int64_t d, float eps)
 {
     float t[LANES] = { 0 };
@@ -170,6 +202,15 @@ static void rotate_head(void *x, vx_dtype act, const void *cos, const void *sin,
     }
 }
 
+static void rotate_head_once(void *x, vx_dtype act, const float *cos, const float *sin, int64_t r)
+{
+    for (int64_t j = 0; j < r; j++) {
+        const float a = vx_get(x, act, j), b = vx_get(x, act, j + r);
+        vx_put(x, act, j, a * cos[j] - b * sin[j]);
+        vx_put(x, act, j + r, b * cos[j] + a * sin[j]);
+    }
+}
+
 static void norm_rope(vx_tensor t, vx_tensor w, const vx_qk_norm_rope_params *p, int64_t begin, int64_t end)
 {
     if (t.rank == 0) return;
@@ -177,7 +218,10 @@ static void norm_rope(vx_tensor t, vx_tensor w, const vx_qk_norm_rope_params *p,
         for (int64_t h = 0; h < t.shape[1]; h++) {
             void *x = (char *)vx_row_at(t, r) + h * t.stride[1] * vx_element_size(t.dtype);
             if (!p->skip_norm) norm_head(x, t.dtype, t.shape[2], w, p);
-            if (p->cos.rank) rotate_head(x, t.dtype, vx_row_at(p->cos, r), vx_row_at(p->sin, r), p->cos.shape[1]);
+            if (!p->cos.rank) continue;
+            const int64_t pairs = p->cos.shape[1];
+            if (p->rope_once) rotate_head_once(x, t.dtype, vx_row_at(p->cos, r), vx_row_at(p->sin, r), pairs);
+            else rotate_head(x, t.dtype, vx_row_at(p->cos, r), vx_row_at(p->sin, r), pairs);
         }
 }
 
@@ -194,9 +238,44 @@ static void plain_convert(void *out, vx_dtype out_type, const void *x, vx_dtype 
         for (int64_t i = 0; i < n; i++) vx_put(out, out_type, i, vx_get(x, x_type, i));
 }
 
+static void plain_snake(float *out, const float *x, float alpha, float gain, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float s = vx_sinf(alpha * x[i]);
+        out[i] = x[i] + gain * (s * s);
+    }
+}
+
+static double plain_plane_sum(const float *x, int64_t stride, int64_t rows, int64_t n, float mean, bool squares)
+{
+    double t[LANES] = { 0 };
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < n; i++) {
+            const float d = x[r * stride + i] - mean;
+            t[i % LANES] += squares ? (double)d * d : (double)d; // the square of an f32 is exact in f64
+        }
+    }
+    for (int o = LANES / 2; o > 0; o /= 2)
+        for (int l = 0; l < o; l++) t[l] += t[l + o];
+    return t[0];
+}
+
+static void plain_normalise(float *out, const float *x, const vx_plane_norm *norm, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float y = (x[i] - norm->mean) / norm->deviation;
+        y = y * norm->w;
+        y = y + norm->b;
+        out[i] = norm->silu ? silu(y) : y;
+    }
+}
+
 const struct vx_row_kernels vx_rows_plain = {
 #define MEMBER(op, rows) .op = plain_##op,
     VX_ROW_OPERATORS(MEMBER)
 #undef MEMBER
         .convert = plain_convert,
+    .snake = plain_snake,
+    .plane_sum = plain_plane_sum,
+    .normalise = plain_normalise,
 };

@@ -127,6 +127,7 @@ SCRATCH(attention)
 SCRATCH(conv1d)
 SCRATCH(conv_transpose1d)
 SCRATCH(snake_alias_free)
+SCRATCH(conv3d)
 #undef SCRATCH
 
 static const struct vx_ops trace_ops = {
@@ -148,6 +149,7 @@ static const struct vx_ops trace_ops = {
     .conv1d_scratch = trace_conv1d_scratch,
     .conv_transpose1d_scratch = trace_conv_transpose1d_scratch,
     .snake_alias_free_scratch = trace_snake_alias_free_scratch,
+    .conv3d_scratch = trace_conv3d_scratch,
 };
 
 vx_status vx_device_trace_create(vx_device **out, vx_device *inner, const vx_trace_params *params)
