@@ -41,6 +41,42 @@ static void line(FILE *to, const char *letter, const char *flag, const char *val
     fputc('\n', to);
 }
 
+// Request options by what they are for; names between spaces. The last section takes what no other names.
+typedef struct section {
+    const char *title, *fields;
+} section;
+static const section sections[] = {
+    { "every task (t2va needs a prompt alone)", " prompt prompt_embeds task size aspect frames seconds conditions " },
+    { "keyframes: i2va (--first), l2va (--last), fl2va (several, any frames)", " first last keyframe " },
+    { "references: ref2va (name them in the prompt: <Picture 1>, <Video 1>, <Audio 1>)",
+      " ref reference_short_edge canvas_short_edge canvas_max_pixels " },
+    { "sampling", " steps num_inference_steps sampler schedule sigmas shift audio_shift seed noise precision outputs " },
+    { "results", NULL },
+};
+
+static bool listed(const section *s, const char *name)
+{
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    if (s->fields) return strstr(s->fields, word);
+    for (const section *other = sections; other->fields; other++)
+        if (strstr(other->fields, word)) return false;
+    return true;
+}
+
+static void print_section(FILE *to, unsigned command_id, const section *s)
+{
+    const vx_field *f;
+    bool titled = false;
+    for (int i = 0; (f = vx_field_at(i)); i++) {
+        if (!field_of_command(f, command_id) || f->refusal || !listed(s, f->name)) continue;
+        if (!titled) fprintf(to, "%s\n", s->title);
+        titled = true;
+        line(to, f->letter, f->flag, f->value, f->help, f->range, f->fallback);
+    }
+    if (titled) fputc('\n', to);
+}
+
 void print_help(FILE *to, const char *name)
 {
     const command *c = NULL;
@@ -51,9 +87,8 @@ void print_help(FILE *to, const char *name)
         return;
     }
     fprintf(to, "usage: vortex %s %s\n%s\n\n", c->name, c->arguments, c->help);
-    const vx_field *f;
-    for (int i = 0; (f = vx_field_at(i)); i++)
-        if (field_of_command(f, c->id) && !f->refusal) line(to, f->letter, f->flag, f->value, f->help, f->range, f->fallback);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) print_section(to, c->id, &sections[i]);
+    fputs("model and machine\n", to);
     for (int i = 0; i < option_count; i++)
         if (option_table[i].commands & c->id)
             line(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);

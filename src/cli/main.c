@@ -68,8 +68,7 @@ static int run(const command *c, int argc, char **argv)
             return 0;
         }
     }
-    // What encode is asked does not matter: it is refused as a whole.
-    vx_status s = c->id == CMD_ENCODE ? (vx_status){ 0 } : options_parse(&o, argc, argv);
+    vx_status s = options_parse(&o, argc, argv);
     if (!s.code) s = c->run(&o);
     if (!s.code) s = check_stdout();
     int status = s.code && s.message[0] ? report_error(&o, s) : vx_exit_status(s.code);

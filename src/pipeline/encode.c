@@ -138,11 +138,12 @@ static vx_status encode_one(vx_job *job, vx_prepared *p)
     if (p->pixels) {
         posterior out = { 0 };
         vx_status s = encode_pixels(m, &(pixels){ p->pixels, p->encoded_frames, p->height, p->width }, &out, tiles_done, job);
+        int64_t each = out.shape[1] * out.shape[2] * out.shape[3];
+        if (!s.code && !(p->latent = vx_alloc((size_t)(out.shape[0] * each) * sizeof(float))))
+            s = vx_fail(VX_ERR_MEMORY, "no memory for a latent");
         if (!s.code) {
             memcpy(p->latent_shape, out.shape, sizeof out.shape);
-            vx_video_condition(m->video_encoder, out.mean, out.logvar, out.shape[1] * out.shape[2] * out.shape[3], out.mean);
-            p->latent = out.mean;
-            out.mean = NULL;
+            vx_video_condition(m->video_encoder, out.mean, out.logvar, each, p->latent);
         }
         vx_free(out.mean);
         vx_free(out.logvar);

@@ -1,5 +1,6 @@
 // A job: create validates and plans, run makes the latents. Stages run one after the other, each in an arena of its own that
 // is given back at its end; what passes between them lies on the host.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,23 @@ static vx_status take_callbacks(vx_job *job, const vx_job_callbacks *callbacks)
     return vx_ok();
 }
 
+// References are called <Picture i>, <Video k>, <Audio j> in the order given; one that the prompt never calls still acts.
+static void note_unnamed(vx_job *job)
+{
+    int picture = 0, video = 0, audio = 0;
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        char name[2][32] = { "", "" };
+        if (p->kind == VX_CONDITION_KEYFRAME) return;
+        if (p->sound) snprintf(name[1], sizeof name[1], "<Audio %d>", ++audio);
+        if (p->kind == VX_CONDITION_IMAGE) snprintf(name[0], sizeof name[0], "<Picture %d>", ++picture);
+        if (p->kind == VX_CONDITION_VIDEO) snprintf(name[0], sizeof name[0], "<Video %d>", ++video);
+        const char *own = name[0][0] ? name[0] : name[1];
+        if (!strstr(job->request.prompt, own) && !(name[1][0] && strstr(job->request.prompt, name[1])))
+            vx_note(&job->notes, "the prompt does not name %s (%s); it is used all the same", own, p->path);
+    }
+}
+
 // The rows that the text encoder reads, or that a file brings; headers of what they need.
 static vx_status present(vx_job *job)
 {
@@ -46,6 +64,7 @@ static vx_status present(vx_job *job)
     VX_TRY(vx_model_text(m));
     VX_TRY(vx_model_encoders(m, visual, false, false));
     VX_TRY(vx_model_denoiser(m));
+    note_unnamed(job);
     vx_conditions_shown(&job->conditions, shown);
     const char *prompt = job->request.prompt;
     VX_TRY(vx_presentation_show(&job->presentation, m->tokenizer, prompt, strlen(prompt), shown, job->conditions.count));
