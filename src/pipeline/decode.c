@@ -237,8 +237,10 @@ static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_
 static vx_status check_movie(const char *path, const vx_movie_params *want)
 {
     vx_movie_facts f = { 0 };
-    VX_TRY(vx_movie_inspect(&f, path, false));
-    vx_status s = vx_ok();
+    vx_status s = vx_movie_inspect(&f, path, false);
+    if (s.code == VX_ERR_INPUT_OPEN || s.code == VX_ERR_INPUT_FORMAT)
+        s.code = VX_ERR_OUTPUT_CHECK; // it is no input of the user's
+    VX_TRY(s);
     int64_t slack = 1024; // one AAC frame
     if (f.frames != want->frames)
         s = vx_fail(VX_ERR_OUTPUT_CHECK, "%lld frames were written, %lld are in the file", (long long)want->frames,
