@@ -193,6 +193,8 @@ static vx_status picture_to_movie(void *self, int64_t first, int64_t count, cons
 static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_media_params *media)
 {
     vx_media_params p = { 0 };
+    if (!job->plan.width)
+        return vx_fail(VX_ERR_INPUT_FORMAT, "the latents hold no picture: an MP4 cannot be made of sound alone");
     if (media) {
         if (!media->struct_size || media->struct_size > sizeof p)
             return vx_fail(VX_ERR_USAGE, "the media parameters were not initialised with VX_INIT");
@@ -276,7 +278,6 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
 {
     vx_movie_params params;
     if (!vx_job_has_latents(job)) return vx_fail(VX_ERR_USAGE, "the job has no latents yet: run it first");
-    if (!job->have_video) return vx_fail(VX_ERR_USAGE, "the latents hold no picture: an MP4 cannot be made of sound alone");
     VX_TRY(movie_params(&params, job, media));
     bool replace = media && media->replace, keep = !(media && media->no_metadata);
     char *comment = NULL;
