@@ -39,7 +39,9 @@ vx_status vx_json_parse(json_t **out, const char *text, size_t size, int depth, 
         *out = root;
         return vx_ok();
     }
-    if (json_error_code(&error) == json_error_out_of_memory) return vx_fail(VX_ERR_MEMORY, "no memory to parse %s", what);
+    // Where Jansson runs out of memory it has no text, and not always this code.
+    if (json_error_code(&error) == json_error_out_of_memory || !error.text[0])
+        return vx_fail(VX_ERR_MEMORY, "no memory to parse %s", what);
     return vx_fail(code, "%s: line %d, column %d: %s", what, error.line, error.column, error.text);
 }
 

@@ -157,9 +157,9 @@ vx_status command_bench(options *o)
     long runs = o->runs ? strtol(o->runs, &end, 10) : 0;
     if (o->runs && (!*o->runs || *end || runs < 1 || runs > 1000))
         return usage_error(VX_ERR_RANGE, "runs", "--runs: '%.40s' is not within 1..1000", o->runs);
-    static const char *const operators[] = { "linear", "attention", "elementwise" };
-    bool with_model = true;
-    for (int i = 0; i < 3; i++) with_model = with_model && strcmp(o->argument[0], operators[i]);
+    static const char *const stages[] = { "text", "denoiser", "video-vae", "audio-vae", "generate" };
+    bool with_model = false;
+    for (int i = 0; i < 5; i++) with_model = with_model || !strcmp(o->argument[0], stages[i]);
     vx_request request = *vx_request_builder_request(o->builder);
     if (!request.prompt && !request.prompt_embeds) request.prompt = "A lighthouse at dawn. \"Hold the line,\" she says.";
     if (!request.seed_set) request.seed_set = true, request.seed = 440420;

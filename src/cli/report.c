@@ -30,17 +30,27 @@ static bool is_control(const unsigned char *s)
 
 // Names come from files and arguments: bytes that are not UTF-8 would break the JSON, control characters the terminal and
 // the promise of one line.
-char *clean_text(const char *text, bool visible)
+static void clean_into(char *to, const char *text, bool visible)
 {
-    char *out = malloc(4 * strlen(text) + 1), *to = out;
-    for (const unsigned char *s = (const unsigned char *)text; out && *s;) {
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
         size_t n = sequence(s);
-        if (n == 0 || (visible && is_control(s)))
-            to += sprintf(to, n == 2 ? "\\x%02x" : *s == '\n' ? "\\n" : "\\x%02x", n == 2 ? s[1] : s[0]);
-        else memcpy(to, s, n), to += n;
+        if (n && !(visible && is_control(s))) {
+            memcpy(to, s, n);
+            to += n;
+        } else if (*s == '\n') {
+            to += sprintf(to, "\\n");
+        } else {
+            to += sprintf(to, "\\x%02x", n == 2 ? s[1] : s[0]);
+        }
         s += n ? n : 1;
     }
-    if (out) *to = 0;
+    *to = 0;
+}
+
+char *clean_text(const char *text, bool visible)
+{
+    char *out = malloc(4 * strlen(text) + 1);
+    if (out) clean_into(out, text, visible);
     return out;
 }
 
@@ -60,15 +70,16 @@ json_t *error_json(const vx_status *s)
                      "field", clean_json(s->field));
 }
 
+// No allocation: the error may be that there is no memory.
 void print_error(const char *where, const vx_status *s)
 {
-    char *message = clean_text(s->message, true), *remedy = clean_text(s->remedy, true);
-    size_t size = message ? strlen(message) : 0;
+    char message[4 * sizeof s->message], remedy[4 * sizeof s->remedy];
+    clean_into(message, s->message, true);
+    clean_into(remedy, s->remedy, true);
+    size_t size = strlen(message);
     bool dot = size && message[size - 1] == '.';
-    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s%s\n", (int)s->code, where, message ? message : "", dot ? "" : ".",
-            remedy && *remedy ? " " : "", remedy ? remedy : "");
-    free(message);
-    free(remedy);
+    fprintf(stderr, "vortex: error VX-%04d: %s%s%s%s%s\n", (int)s->code, where, message, dot ? "" : ".", *remedy ? " " : "",
+            remedy);
 }
 
 static int stdout_error; // errno of the first failed write of a result
@@ -99,7 +110,11 @@ vx_status check_stdout(void)
 int report_error(const options *o, vx_status s)
 {
     print_error("", &s);
-    if (o->json) put_json(json_pack("{s:o}", "error", error_json(&s)));
+    json_t *json = o->json ? json_pack("{s:o}", "error", error_json(&s)) : NULL;
+    if (json) put_json(json);
+    else if (o->json)
+        printf("{\"error\":{\"code\":\"VX-%04d\",\"message\":\"%s\",\"remedy\":\"\",\"field\":\"\"}}\n", (int)s.code,
+               vx_code_text(s.code));
     return vx_exit_status(s.code);
 }
 

@@ -25,7 +25,7 @@ enum { VX_DEMO_LATENT_SINGLE = VX_DEMO_COLOURS * VX_DEMO_PARTS };
 // units wide on the average, a second is 40 units long (denoiser specification 4.3).
 #define VX_DEMO_LENGTH_SPACE 6.0f
 #define VX_DEMO_LENGTH_TIME  24.0f
-// A latent is two units wide on the canvas that this model is made for, 256 x 256; a frame is 5/3 units long.
+// A latent is two units wide on a canvas of 256 x 256, to which slopes along x and y are brought; a frame is 5/3 units long.
 #define VX_DEMO_LATENT_UNITS 2.0f
 #define VX_DEMO_FRAME_UNITS  (5.0f / 3.0f)
 // The notes: 4:5:6:8 on the fourth multiple of the frame rate of audio latents (40 Hz), so that a latent holds whole periods.

@@ -8,14 +8,17 @@
 //   U  144        1 in latents that stand for a single frame
 //   K  145        a constant so large that a row's root mean square is one number: the norms only scale
 //   M  146..148   free; the modulation's shifts put 1 there for video, text and audio rows
+//   O  149        how fine the canvas is: rows of a frame over those and 64, the rows of a frame of 256 x 256
 //
 // The last channels of X, from 52 on, carry the fields: noise at first, at the end a copy of the field each, so that on the
 // straight way between, the average of what is there always tells the same field.
 // Block 0 averages X over the neighbourhood: queries and keys are constants, so a score depends on the distance alone, which
-// the rotary turns into a sum of cosines; large in the middle, it falls like a Gaussian's logarithm. Its four heads look a
-// little to one side each, at the corners of a tetrahedron: their mean is the field, their differences are its slopes.
-// Block 1 looks at the text (three heads pick tokens by content) and for a neighbour in time at the distance of one frame
-// (the fourth); its MLP multiplies fields by what the prompt says into colours. The head's modulation divides by sigma.
+// the rotary turns into a sum of cosines; large in the middle, it falls like a Gaussian's logarithm. Four heads look a little
+// to one side each, at the corners of a tetrahedron: their mean is the field, their differences are its slopes. The fifth
+// weighs video rows against audio rows, whose number is known, and so finds O; the MLP fits fields and slopes to the canvas
+// with it, because positions are the same for every size.
+// Block 1 looks at the text (four heads pick tokens by content) and for a neighbour in time at the distance of one frame
+// (the fifth); its MLP multiplies fields by what the prompt says into colours. The head's modulation divides by sigma.
 #include <math.h>
 
 #include "demo/pretty.h"
@@ -30,15 +33,18 @@ enum {
     U = 144,
     K = 145,
     M = 146,
+    O = 149,
     FIELDS = 4,
     CARRIERS = 52, // of X: latent channels 13..23
     EACH = 11,     // carriers of a field
     EACH_AUDIO = 7,
-    TOKEN = 12, // channels of P
-    PROMPT = 8, // channels of V
-    HEADS = 4,
+    TOKEN = 12,    // channels of P
+    LOOKED_AT = 4, // of which attention looks at so many
+    PROMPT = 8,    // channels of V
+    HEADS = 5,
+    CORNERS = 4,
     HEAD_DIM = 96,
-    TEXT_HEADS = 3,
+    TEXT_HEADS = 4,
     VIDEO = 0, // modalities, in the order of the modulation table
     TEXT = 1,
     AUDIO = 2,
@@ -51,7 +57,7 @@ static const float norm_weight = 16.0f;
 // A text row has no K: its norm scales the twelve channels of P, of deviation 1, by sqrt(160/12) * 16.
 static const float text_scale = 58.42f;
 // How much an average over the neighbourhood is smaller than what it averages, at 256 x 256 and 5 seconds.
-static const float video_gain = 18.0f, audio_gain = 11.5f;
+static const float video_gain = 16.0f, audio_gain = 11.5f;
 
 // ---- attention by distance -------------------------------------------------------------------------------------------------
 // A score is a sum over channel pairs; pair j of axis a turns with 10^(-j/4) per unit. The slowest pairs hardly turn: they
@@ -123,8 +129,8 @@ static void put_marks(vx_demo_tensors *set, int block, int64_t hidden)
 }
 
 // ---- block 0: fields ---------------------------------------------------------------------------------------------------------
-static const float corner[HEADS][3] = { { 1, 1, 1 }, { 1, -1, -1 }, { -1, 1, -1 }, { -1, -1, 1 } }; // x, y, time
-static const float aside_space = 1.0f, aside_time = 3.0f;                                           // units
+static const float corner[CORNERS][3] = { { 1, 1, 1 }, { 1, -1, -1 }, { -1, 1, -1 }, { -1, -1, 1 } }; // x, y, time
+static const float aside_space = 0.5f, aside_time = 1.5f;                                             // units
 
 // cos(f d) of height b falls like a Gaussian of deviation 1 / (f sqrt(b)).
 static float height_for(float deviation, float frequency)
@@ -132,6 +138,8 @@ static float height_for(float deviation, float frequency)
     float x = deviation * frequency;
     return 1.0f / (x * x);
 }
+
+static const float block0_budget = 32.0f;
 
 // Carrier i belongs to field i % 4.
 static float carrier_share(void)
@@ -142,13 +150,13 @@ static float carrier_share(void)
 static void average_neighbours(vx_demo_tensors *set, int64_t hidden)
 {
     const float slow = 0.017782794f, medium = 0.1f; // pairs 7 and 4
-    const float budget = 32.0f, apart = 12.0f;
-    const float time = height_for(VX_DEMO_LENGTH_TIME, slow), space = height_for(VX_DEMO_LENGTH_SPACE * 0.83f, medium);
+    const float budget = block0_budget, apart = 12.0f;
+    const float time = height_for(VX_DEMO_LENGTH_TIME * 0.8f, slow), space = height_for(VX_DEMO_LENGTH_SPACE * 0.82f, medium);
     vx_demo_tensor *qkv = vx_demo_get(set, "blocks.0.attn.qkv_proj.weight"),
                    *out = vx_demo_get(set, "blocks.0.attn.out_proj.weight");
-    put_norms(set, "blocks.0", budget);
+    put_norms(set, "blocks.0", block0_budget);
     put_marks(set, 0, hidden);
-    for (int h = 0; h < HEADS; h++) {
+    for (int h = 0; h < CORNERS; h++) {
         for (int m = 0; m < MODALITIES; m++) {
             vectors v = { .budget = budget };
             add_peak(&v, &(peak){ WIDTH + 4, space, medium * aside_space * corner[h][0] });
@@ -163,13 +171,13 @@ static void average_neighbours(vx_demo_tensors *set, int64_t hidden)
         for (int i = 0; i < HEAD_DIM; i++) *projection(qkv, h, 2, i, X + i) = 1.0f;
     }
     for (int i = 0; i < FIELDS * EACH; i++)
-        for (int h = 0; h < HEADS; h++)
+        for (int h = 0; h < CORNERS; h++)
             for (int part = 0; part < VX_DEMO_PARTS; part++) {
                 float factor = 1.0f;
                 if (part == VX_DEMO_SLOPE_T) factor = corner[h][2] * VX_DEMO_LENGTH_TIME / aside_time;
                 else if (part) factor = corner[h][part - 1] * VX_DEMO_LENGTH_SPACE / aside_space;
                 *vx_demo_at(out, F + i % FIELDS * VX_DEMO_PARTS + part, h * HEAD_DIM + CARRIERS + i) =
-                    carrier_share() / (float)HEADS * factor;
+                    carrier_share() / (float)CORNERS * factor;
             }
     for (int i = 0; i < FIELDS * VX_DEMO_PARTS; i++) {
         *modulation(set, 0, "weight", VIDEO, GATE_MSA, F + i, hidden, VX_DEMO_CURVE_VIDEO) = 1.0f;
@@ -177,9 +185,85 @@ static void average_neighbours(vx_demo_tensors *set, int64_t hidden)
     }
 }
 
+// All video rows against all audio rows: T * rows of a frame to 2 * A, and T to A is the same for every length. The mark of
+// audio is higher by as much as makes a frame of 64 rows even with them.
+static void weigh_rows(vx_demo_tensors *set, int64_t hidden)
+{
+    const float apart = 12.0f, even = 1.744f; // ln(64 * 37 / 414): 124 frames
+    vx_demo_tensor *qkv = vx_demo_get(set, "blocks.0.attn.qkv_proj.weight"),
+                   *out = vx_demo_get(set, "blocks.0.attn.out_proj.weight");
+    const int head = CORNERS;
+    vectors query = { .budget = block0_budget };
+    for (int m = VIDEO; m <= AUDIO; m += AUDIO) {
+        vectors v = { .budget = block0_budget };
+        add_peak(&v, &(peak){ mark[m], m == AUDIO ? apart + even : apart, 0.0f });
+        query.query[mark[m]] = v.query[mark[m]];
+        v.key[FILL_KEY] = filling(v.key, block0_budget);
+        put_vector(qkv, head, 1, m, v.key);
+    }
+    const float text[HEAD_DIM] = { [FILL_KEY] = sqrtf(block0_budget) };
+    put_vector(qkv, head, 1, TEXT, text);
+    query.query[FILL_QUERY] = filling(query.query, block0_budget);
+    put_vector(qkv, head, 0, VIDEO, query.query);
+    *projection(qkv, head, 2, 0, M + VIDEO) = 1.0f;
+    *vx_demo_at(out, O, head * HEAD_DIM) = 1.0f;
+    *modulation(set, 0, "bias", VIDEO, GATE_MSA, O, hidden, 0) = 1.0f;
+}
+
+// A row is as wide as q = sqrt((1-o)/o) rows of a 256 x 256 canvas, so slopes along x and y are q times those of the positions.
+// On a canvas with fewer rows an average holds less noise and is q times as large; there everything is divided by q, which
+// would make more of little on a finer one. Together: below o = 1/2 values and slopes in time take 1/q, above it the others q.
+typedef struct bend {
+    float at, factor;
+} bend;
+
+static const bend coarser[] = {
+    { 0.125f, 0.37796447f }, { 0.1875f, 0.48038446f }, { 0.25f, 0.57735027f }, { 0.375f, 0.77459667f }, { 0.5f, 1.0f }
+};
+static const bend finer[] = {
+    { 0.5f, 1.0f }, { 0.625f, 0.77459667f }, { 0.75f, 0.57735027f }, { 0.875f, 0.37796447f }, { 0.96875f, 0.17960530f }
+};
+enum { BENDS = 5 };
+
+// channel *= a curve of O through the bends, constant before and after them; from the unit on, how many are used is returned.
+static int multiply(vx_demo_tensors *set, int unit, int channel, const bend *bends)
+{
+    const float steep = 256.0f, open = 8.0f; // silu(8) is 8 to 0.03 %
+    vx_demo_tensor *in = vx_demo_get(set, "blocks.0.mlp.fc1.weight"), *out = vx_demo_get(set, "blocks.0.mlp.fc2.weight");
+    const int64_t ffn = out->shape[1];
+    const int before = unit;
+    if (bends[0].factor != 1.0f) {
+        *vx_demo_at(in, unit, M + VIDEO) = open;
+        *vx_demo_at(in, ffn + unit, channel) = 1.0f;
+        *vx_demo_at(out, channel, unit++) = (bends[0].factor - 1.0f) / open;
+    }
+    float slope = 0.0f;
+    for (int k = 0; k < BENDS; k++, unit++) {
+        float now = k + 1 < BENDS ? (bends[k + 1].factor - bends[k].factor) / (bends[k + 1].at - bends[k].at) : 0.0f;
+        *vx_demo_at(in, unit, O) = steep;
+        *vx_demo_at(in, unit, M + VIDEO) = -steep * bends[k].at;
+        *vx_demo_at(in, ffn + unit, channel) = 1.0f;
+        *vx_demo_at(out, channel, unit) = (now - slope) / steep;
+        slope = now;
+    }
+    return unit - before;
+}
+
+static void fit_to_canvas(vx_demo_tensors *set, int64_t hidden)
+{
+    int unit = 0;
+    for (int i = 0; i < FIELDS * VX_DEMO_PARTS; i++) {
+        const int part = i % VX_DEMO_PARTS;
+        const bool across = part == VX_DEMO_SLOPE_X || part == VX_DEMO_SLOPE_Y;
+        unit += multiply(set, unit, F + i, across ? finer : coarser);
+        *modulation(set, 0, "bias", VIDEO, GATE_MLP, F + i, hidden, 0) = 1.0f;
+    }
+}
+
 // ---- block 1: prompt and colours -----------------------------------------------------------------------------------------------
-// Text heads: q.k is largest for tokens that point a head's way; a softmax of deviation `choosy` picks a few.
-static const float choosy = 2.5f;
+// Text heads: q.k is largest for tokens that point a head's way; a softmax of deviation `choosy` picks a few. What it looks at
+// is not what it reports, or the report would always point that way.
+static const float choosy = 2.0f, loud = 1.5f; // loud: what averaging over a few tokens takes away
 enum { TASTE = 8 };
 static const int taste[TASTE] = { HEIGHT + 10, HEIGHT + 11, HEIGHT + 12, HEIGHT + 13,
                                   WIDTH + 10,  WIDTH + 11,  WIDTH + 12,  WIDTH + 13 };
@@ -204,9 +288,10 @@ static void look_at_text(vx_demo_tensor *qkv, int head, float budget, uint64_t *
     put_vector(qkv, head, 1, VIDEO, other);
     put_vector(qkv, head, 1, AUDIO, other);
     for (int i = 0; i < TASTE; i++)
-        for (int p = 0; p < TOKEN; p++)
-            *projection(qkv, head, 1, taste[i], P + p) = sqrtf(choosy) * vx_demo_sign(stream) / sqrtf((float)TOKEN) / text_scale;
-    for (int p = 0; p < TOKEN; p++) *projection(qkv, head, 2, p, P + p) = 1.0f / text_scale;
+        for (int p = 0; p < LOOKED_AT; p++)
+            *projection(qkv, head, 1, taste[i], P + p) =
+                sqrtf(choosy) * vx_demo_sign(stream) / sqrtf((float)LOOKED_AT) / text_scale;
+    for (int p = LOOKED_AT; p < TOKEN; p++) *projection(qkv, head, 2, p, P + p) = 1.0f / text_scale;
 }
 
 // Latents are 20/3 units of time apart, but those that stand for one frame have their next at 5/3. This head looks there; the
@@ -252,8 +337,9 @@ static void read_prompt(vx_demo_tensors *set, int64_t hidden, uint64_t seed)
     look_for_next_frame(qkv, TEXT_HEADS, budget);
     for (int k = 0; k < PROMPT; k++)
         for (int h = 0; h < TEXT_HEADS; h++)
-            for (int p = 0; p < TOKEN; p++)
-                *vx_demo_at(out, V + k, h * HEAD_DIM + p) = vx_demo_sign(&stream) / sqrtf((float)(TEXT_HEADS * TOKEN));
+            for (int p = LOOKED_AT; p < TOKEN; p++)
+                *vx_demo_at(out, V + k, h * HEAD_DIM + p) =
+                    loud * vx_demo_sign(&stream) / sqrtf((float)(TEXT_HEADS * (TOKEN - LOOKED_AT)));
     *vx_demo_at(out, U, TEXT_HEADS * HEAD_DIM) = 1.0f;
     for (int i = V; i <= U; i++)
         for (int m = VIDEO; m <= AUDIO; m += AUDIO) *modulation(set, 1, "bias", m, GATE_MSA, i, hidden, 0) = 1.0f;
@@ -265,7 +351,7 @@ static void mix_colours(vx_demo_tensors *set, int64_t hidden, int64_t ffn)
     static const float hue[FIELDS][VX_DEMO_COLOURS] = {
         { 0.8f, 0.1f, -0.6f }, { -0.6f, 0.6f, 0.1f }, { 0.1f, -0.5f, 0.8f }, { 0.4f, 0.5f, 0.4f }
     };
-    const float usual = 1.0f, swing = 1.2f, tint = 0.7f, open = 8.0f; // silu(8) is 8 to 0.03 %
+    const float usual = 1.4f, swing = 1.0f, tint = 0.6f, open = 8.0f; // silu(8) is 8 to 0.03 %
     vx_demo_tensor *in = vx_demo_get(set, "blocks.1.mlp.fc1.weight"), *out = vx_demo_get(set, "blocks.1.mlp.fc2.weight");
     int unit = 0; // rows of fc1: gates, then values
     for (int f = 0; f < FIELDS; f++)
@@ -362,6 +448,8 @@ vx_status vx_demo_pretty_transformer(vx_demo_tensors *set, const vx_demo_sizes *
     take_rows_in(set);
     take_text_in(set, z, seed);
     average_neighbours(set, hidden);
+    weigh_rows(set, hidden);
+    fit_to_canvas(set, hidden);
     read_prompt(set, hidden, seed);
     mix_colours(set, hidden, z->denoiser.ffn);
     vx_demo_fill(vx_demo_get(set, "final_layer.norm.weight"), norm_weight);

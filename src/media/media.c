@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "media/module.h"
 
-static const char remedy[] = "install FFmpeg's libraries (Debian: libavformat59 libswscale6 libswresample4), or build Vortex "
+static const char remedy[] = "install FFmpeg's libraries (Debian: libavformat59 libswscale6), or build Vortex "
                              "with VORTEX_MEDIA=ON; the environment variable VORTEX_MEDIA names the module";
 
 // The loaded module is state of the process, as dlopen itself is. A failure is not kept: the next call tries again.
@@ -80,7 +80,7 @@ static int anchors(char out[2][1024])
 
 static vx_status search_module(const vx_media_module **out)
 {
-    static const char *const places[] = { "", "/vortex", "/../lib", "/../lib/vortex", "/../" VX_LIBDIR "/vortex" };
+    static const char *const places[] = { "", "/vortex", "/../lib", "/../lib/vortex", ("/../" VX_LIBDIR "/vortex") };
     const char *named = secure_getenv("VORTEX_MEDIA");
     if (named && named[0]) return open_module(out, named);
     char folder[2][1024];
@@ -128,7 +128,7 @@ static vx_status check_picture(const vx_movie_params *p)
     if (p->crf < 0 || p->crf > 51) return vx_fail_field(VX_ERR_RANGE, "crf", "crf %d is not within 0..51", p->crf);
     if (p->threads < 0 || p->threads > 1024) return vx_fail(VX_ERR_RANGE, "%d threads", p->threads);
     if (!p->video_codec) return vx_fail(VX_ERR_REQUIRED, "no video codec was named");
-    if (!p->pixel_format || (strcmp(p->pixel_format, "yuv420p") && strcmp(p->pixel_format, "yuv444p")))
+    if (!p->pixel_format || (strcmp(p->pixel_format, "yuv420p") != 0 && strcmp(p->pixel_format, "yuv444p") != 0))
         return vx_fail_field(VX_ERR_VALUE, "pixel_format", "pixel format '%.40s' is none of yuv420p, yuv444p",
                              p->pixel_format ? p->pixel_format : "");
     return vx_ok();
@@ -137,7 +137,7 @@ static vx_status check_picture(const vx_movie_params *p)
 static vx_status check_sound(const vx_movie_params *p)
 {
     if (!p->audio_codec) return vx_ok();
-    if (strcmp(p->audio_codec, "aac"))
+    if (strcmp(p->audio_codec, "aac") != 0)
         return vx_fail_field(VX_ERR_VALUE, "audio_codec", "audio codec '%.40s' is not known; aac is", p->audio_codec);
     if (p->channels < 1 || p->channels > MAX_CHANNELS) return vx_fail(VX_ERR_RANGE, "sound of %d channels", p->channels);
     if (p->sample_rate < 8000 || p->sample_rate > 96000) return vx_fail(VX_ERR_RANGE, "sound at %d Hz", p->sample_rate);

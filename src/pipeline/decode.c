@@ -193,6 +193,8 @@ static vx_status picture_to_movie(void *self, int64_t first, int64_t count, cons
 static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_media_params *media)
 {
     vx_media_params p = { 0 };
+    if (!job->plan.width)
+        return vx_fail(VX_ERR_INPUT_FORMAT, "the latents hold no picture: an MP4 cannot be made of sound alone");
     if (media) {
         if (!media->struct_size || media->struct_size > sizeof p)
             return vx_fail(VX_ERR_USAGE, "the media parameters were not initialised with VX_INIT");
@@ -237,8 +239,10 @@ static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_
 static vx_status check_movie(const char *path, const vx_movie_params *want)
 {
     vx_movie_facts f = { 0 };
-    VX_TRY(vx_movie_inspect(&f, path, false));
-    vx_status s = vx_ok();
+    vx_status s = vx_movie_inspect(&f, path, false);
+    if (s.code == VX_ERR_INPUT_OPEN || s.code == VX_ERR_INPUT_FORMAT)
+        s.code = VX_ERR_OUTPUT_CHECK; // it is no input of the user's
+    VX_TRY(s);
     int64_t slack = 1024; // one AAC frame
     if (f.frames != want->frames)
         s = vx_fail(VX_ERR_OUTPUT_CHECK, "%lld frames were written, %lld are in the file", (long long)want->frames,
@@ -274,7 +278,6 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
 {
     vx_movie_params params;
     if (!vx_job_has_latents(job)) return vx_fail(VX_ERR_USAGE, "the job has no latents yet: run it first");
-    if (!job->have_video) return vx_fail(VX_ERR_USAGE, "the latents hold no picture: an MP4 cannot be made of sound alone");
     VX_TRY(movie_params(&params, job, media));
     bool replace = media && media->replace, keep = !(media && media->no_metadata);
     char *comment = NULL;

@@ -5,6 +5,8 @@
 #include "pipeline/internal.h"
 #include "weights/safetensors.h"
 
+enum { MOST_REQUEST = 1 << 20 }; // a prompt is 64 KiB; what is longer is not ours and is left out
+
 // Leading axes of 1 are dropped: other programs keep a batch axis.
 static bool squeeze(const vx_safetensors_entry *e, int rank, int64_t *shape)
 {
@@ -61,7 +63,8 @@ vx_status vx_latents_load(vx_job *job, const char *path)
     if (!s.code) s = load(st, "audio", 3, job->audio_shape, &job->audio, &job->have_audio);
     if (!s.code) s = check_shapes(job, path);
     const char *request = vx_safetensors_metadata(st, "request");
-    if (!s.code && request && !(job->file_request = vx_strdup(request))) s = vx_fail(VX_ERR_MEMORY, "no memory for metadata");
+    if (!s.code && request && strlen(request) <= MOST_REQUEST && !(job->file_request = vx_strdup(request)))
+        s = vx_fail(VX_ERR_MEMORY, "no memory for metadata");
     if (!s.code) s = vx_safetensors_check(st);
     vx_safetensors_close(&st);
     if (s.code) return s;

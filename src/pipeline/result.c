@@ -103,15 +103,33 @@ static void set_request(json_t *o, const vx_job *job)
     json_object_set_new(o, "approximations", json_array());
 }
 
+static void copy_members(json_t *to, const json_t *from, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        json_t *v = json_object_get(from, names[i]);
+        if (v) json_object_set(to, names[i], v);
+    }
+}
+
+// Of a latents file, what set_request put into it; the rest (times, paths, whatever a stranger wrote) goes no further.
+static void set_file_request(json_t *o, json_t *model, const char *text)
+{
+    static const char *const names[] = { "task",     "prompt", "seed",        "noise",       "width",        "height",
+                                         "frames",   "fps",    "seconds",     "evaluations", "sigma_points", "sampler",
+                                         "schedule", "shift",  "audio_shift", "rows",        "precision",    "approximations" };
+    static const char *const of_model[] = { "variant", "layout" };
+    json_t *file = json_loads(text, 0, NULL);
+    copy_members(o, file, names, sizeof names / sizeof *names);
+    copy_members(model, json_object_get(file, "model"), of_model, sizeof of_model / sizeof *of_model);
+    json_decref(file);
+}
+
 json_t *vx_request_object(const vx_job *job)
 {
-    json_t *o = NULL;
-    if (job->file_request && (o = json_loads(job->file_request, 0, NULL)) && json_is_object(o)) return o;
-    json_decref(o);
-    o = json_object();
+    json_t *o = json_object(), *model = model_object(job->model);
     if (job->has_layout) set_request(o, job);
+    else if (job->file_request) set_file_request(o, model, job->file_request);
     json_object_set_new(o, "vortex_version", json_string(vx_version()));
-    json_t *model = model_object(job->model);
     json_object_del(model, "path"); // a finished clip does not tell where its maker keeps things
     json_object_set_new(o, "model", model);
     return o;

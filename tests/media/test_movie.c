@@ -225,6 +225,35 @@ static void refuses_what_cannot_be_written(void **state)
     scratch_destroy(&s);
 }
 
+// FFmpeg's reason is in the message, and nowhere else.
+static void keeps_the_terminal_clean(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    struct stat said;
+    vx_movie_params p = small_movie(64, 64, 22);
+    vx_movie *movie;
+    vx_movie_facts f;
+    p.sample_rate = 31000;
+    fflush(stderr);
+    int terminal = dup(STDERR_FILENO), file = open(scratch_path(&s, "stderr"), O_RDWR | O_CREAT, 0600);
+    assert_true(terminal >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    vx_status refused = vx_movie_create(&movie, scratch_path(&s, "a.mp4"), &p);
+    vx_status unread = vx_movie_inspect(&f, scratch_file(&s, "b.mp4", "\0\0\0\x08moov", 8), false);
+    p.sample_rate = 32000;
+    vx_status written = write_movie(scratch_path(&s, "a.mp4"), &p, paint_bars);
+    fflush(stderr);
+    assert_true(dup2(terminal, STDERR_FILENO) >= 0 && fstat(file, &said) == 0);
+    close(terminal);
+    close(file);
+    assert_int_equal(said.st_size, 0);
+    assert_int_equal(refused.code, VX_ERR_ENCODER);
+    assert_mentions(refused, "ample rate"); // "Specified sample rate 31000 is not supported by the aac encoder"
+    assert_int_equal(unread.code, VX_ERR_INPUT_FORMAT);
+    assert_ok(written);
+    scratch_destroy(&s);
+}
+
 static void holds_the_caller_to_the_order(void **state)
 {
     (void)state;
@@ -313,6 +342,10 @@ static void interleaves_sound_and_picture(void **state)
     double at[2] = { 0, 0 };
     int64_t last = 0;
     assert_int_equal(avformat_open_input(&format, s.path, NULL, NULL), 0);
+    for (int i = 0; i < 2; i++) // the header's durations are those of the tracks to the sample
+        assert_int_equal(av_compare_ts(format->streams[i]->duration, format->streams[i]->time_base, i ? p.samples : p.frames,
+                                       (AVRational){ 1, i ? 32000 : 24 }),
+                         0);
     while (av_read_frame(format, packet) >= 0) {
         assert_true(packet->pos > last); // the demuxer reads in the order of time: it is that of the file
         last = packet->pos;
@@ -513,6 +546,7 @@ int main(void)
         cmocka_unit_test(takes_a_sound_of_any_length),
         cmocka_unit_test(writes_every_kind_that_the_request_knows),
         cmocka_unit_test(refuses_what_cannot_be_written),
+        cmocka_unit_test(keeps_the_terminal_clean),
         cmocka_unit_test(holds_the_caller_to_the_order),
         cmocka_unit_test(leaves_the_file_when_destroyed_in_the_middle),
         cmocka_unit_test(names_a_sample_that_is_no_number),

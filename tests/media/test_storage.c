@@ -77,6 +77,25 @@ static void says_when_the_disk_is_full_wherever_it_happens(void **state)
     scratch_destroy(&s);
 }
 
+// Not only when the file is closed: there are hours between.
+static void stops_soon_after_the_disk_is_full(void **state)
+{
+    (void)state;
+    scratch s = scratch_create();
+    vx_movie_params p = small_movie(64, 64, 200);
+    vx_movie *movie;
+    p.audio_codec = NULL;
+    for (int i = 0; i < 2; i++) {
+        disk.room = 1000, disk.error = i ? EIO : ENOSPC, disk.on = true;
+        assert_ok(vx_movie_create(&movie, scratch_path(&s, "a.mp4"), &p));
+        assert_code(write_frames(movie, &p, paint_noise, 1), i ? VX_ERR_OUTPUT : VX_ERR_STORAGE_FULL);
+        assert_code(vx_movie_finish(movie), VX_ERR_INTERNAL);
+        vx_movie_destroy(&movie);
+        memset(&disk, 0, sizeof disk);
+    }
+    scratch_destroy(&s);
+}
+
 // An error that comes once must not be forgotten by the time the file is closed.
 static void reports_an_error_that_comes_once(void **state)
 {
@@ -162,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_when_the_disk_is_full_wherever_it_happens),
+        cmocka_unit_test(stops_soon_after_the_disk_is_full),
         cmocka_unit_test(reports_an_error_that_comes_once),
         cmocka_unit_test(hides_short_and_interrupted_writes),
         cmocka_unit_test(names_a_file_that_cannot_be_opened),

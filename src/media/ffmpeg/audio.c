@@ -50,24 +50,22 @@ static vx_status make_frame(AVFrame **out, const AVCodecContext *codec)
 }
 
 // Silence in, at least one packet out.
+static vx_status encode_silence(AVCodecContext *codec, AVFrame *frame, AVPacket *packet)
+{
+    int packets;
+    for (int c = 0; c < frame->ch_layout.nb_channels; c++) memset(frame->extended_data[c], 0, FRAME_SAMPLES * sizeof(float));
+    VX_TRY(vx_av_encode_one(codec, frame, packet, &packets));
+    return packets ? vx_ok() : vx_fail(VX_ERR_ENCODER, "aac makes nothing of its first frame");
+}
+
 static vx_status try_encoder(const vx_movie_params *p, AVPacket *packet)
 {
     AVCodecContext *codec = NULL;
     AVFrame *frame = NULL;
     vx_av_log_forget();
     vx_status s = open_encoder(&codec, p);
-    if (s.code == VX_OK) s = make_frame(&frame, codec);
-    if (s.code == VX_OK) {
-        for (int c = 0; c < p->channels; c++) memset(frame->extended_data[c], 0, FRAME_SAMPLES * sizeof(float));
-        frame->pts = 0;
-        int error = avcodec_send_frame(codec, frame), packets = 0;
-        if (error >= 0) error = avcodec_send_frame(codec, NULL);
-        while (error >= 0 && (error = avcodec_receive_packet(codec, packet)) >= 0) {
-            packets++;
-            av_packet_unref(packet);
-        }
-        if (error != AVERROR_EOF || !packets) s = vx_av_fail(VX_ERR_ENCODER, error, "aac fails at its first frame");
-    }
+    if (s.code == VX_OK && codec) s = make_frame(&frame, codec);
+    if (s.code == VX_OK && frame) s = encode_silence(codec, frame, packet);
     av_frame_free(&frame);
     avcodec_free_context(&codec);
     return s;
@@ -97,7 +95,7 @@ vx_status vx_audio_fill(vx_movie *movie, const float *samples, int64_t first, in
         float *to = (float *)f->extended_data[c];
         for (int i = 0; i < count; i++) {
             if (!(in[i] - in[i] == 0)) // NaN or infinite: the encoder would only say "invalid argument"
-                return vx_fail(VX_ERR_NOT_FINITE, "sample %lld of channel %d is %g", (long long)(first + i), c, (double)in[i]);
+                return vx_fail(VX_ERR_NOT_FINITE, "sample %lld of channel %d is %g", (long long)first + i, c, (double)in[i]);
             to[i] = in[i] < -1 ? -1 : in[i] > 1 ? 1 : in[i];
         }
     }

@@ -63,6 +63,9 @@ vx_status vx_writer_put_frames(vx_movie *movie, const uint8_t *rgb, int64_t coun
 vx_status vx_writer_finish(vx_movie *movie);
 vx_status vx_reader_inspect(vx_movie_facts *out, const char *path, bool decode);
 
+// One frame into an encoder and all packets out: how many. The encoder takes no more after that.
+vx_status vx_av_encode_one(AVCodecContext *codec, AVFrame *frame, AVPacket *packet, int *packets);
+
 // A local file as FFmpeg's address: "file:" keeps a ':' in the name from being read as a protocol. vx_free.
 char *vx_av_url(const char *path);
 

@@ -88,7 +88,7 @@ static vx_status open_decoder(reading *r, AVCodecContext **out, const AVStream *
 
 static AVStream *first_of(const AVFormatContext *format, enum AVMediaType type)
 {
-    for (unsigned i = 0; i < format->nb_streams; i++)
+    for (unsigned i = 0; format && i < format->nb_streams; i++)
         if (format->streams[i]->codecpar->codec_type == type && !(format->streams[i]->disposition & AV_DISPOSITION_ATTACHED_PIC))
             return format->streams[i];
     return NULL;

@@ -96,7 +96,7 @@ static vx_status open_encoder(AVCodecContext **out, const candidate *c, const vx
 {
     const AVCodec *found = avcodec_find_encoder_by_name(c->name);
     if (!found) return vx_fail(VX_ERR_ENCODER, "%s is not part of this FFmpeg", c->name);
-    if (!c->full_chroma && strcmp(p->pixel_format, "yuv420p"))
+    if (!c->full_chroma && strcmp(p->pixel_format, "yuv420p") != 0)
         return vx_fail(VX_ERR_ENCODER, "%s takes only yuv420p, not %s", c->name, p->pixel_format);
     AVCodecContext *codec = *out = avcodec_alloc_context3(found);
     if (!codec) return vx_fail(VX_ERR_MEMORY, "no memory for %s", c->name);
@@ -112,19 +112,13 @@ static vx_status open_encoder(AVCodecContext **out, const candidate *c, const vx
     return s;
 }
 
-// A grey picture in, all packets out.
-static vx_status encode_grey(AVCodecContext *codec, AVFrame *frame, AVPacket *packet)
+// A black picture in, exactly one packet out.
+static vx_status encode_black(AVCodecContext *codec, AVFrame *frame, AVPacket *packet)
 {
     ptrdiff_t linesize[4] = { frame->linesize[0], frame->linesize[1], frame->linesize[2], 0 };
+    int packets;
     av_image_fill_black(frame->data, linesize, codec->pix_fmt, codec->color_range, codec->width, codec->height);
-    frame->pts = 0;
-    int error = avcodec_send_frame(codec, frame), packets = 0;
-    if (error >= 0) error = avcodec_send_frame(codec, NULL);
-    while (error >= 0 && (error = avcodec_receive_packet(codec, packet)) >= 0) {
-        packets++;
-        av_packet_unref(packet);
-    }
-    if (error != AVERROR_EOF) return vx_av_fail(VX_ERR_ENCODER, error, "%s fails at its first frame", codec->codec->name);
+    VX_TRY(vx_av_encode_one(codec, frame, packet, &packets));
     if (packets != 1) return vx_fail(VX_ERR_ENCODER, "%s makes %d packets of its first frame", codec->codec->name, packets);
     return vx_ok();
 }
@@ -136,8 +130,8 @@ static vx_status try_encoder(const candidate *c, const vx_movie_params *p, AVPac
     AVFrame *frame = NULL;
     vx_av_log_forget();
     vx_status s = open_encoder(&codec, c, p);
-    if (s.code == VX_OK) s = make_frame(&frame, codec);
-    if (s.code == VX_OK) s = encode_grey(codec, frame, packet);
+    if (s.code == VX_OK && codec) s = make_frame(&frame, codec);
+    if (s.code == VX_OK && frame) s = encode_black(codec, frame, packet);
     av_frame_free(&frame);
     avcodec_free_context(&codec);
     return s;
@@ -149,7 +143,7 @@ static vx_status choose(const candidate **out, vx_movie *movie, const vx_movie_p
     vx_status first = vx_ok();
     for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
         const candidate *c = &candidates[i];
-        if (!any_h264 && strcmp(p->video_codec, c->name)) continue;
+        if (!any_h264 && strcmp(p->video_codec, c->name) != 0) continue;
         known = true;
         vx_status s = try_encoder(c, p, movie->packet);
         if (s.code == VX_ERR_MEMORY) return s;
@@ -163,12 +157,12 @@ static vx_status choose(const candidate **out, vx_movie *movie, const vx_movie_p
         if (first.code == VX_OK) first = s;
     }
     if (!known) return vx_fail_field(VX_ERR_VALUE, "video_codec", "video codec '%.40s' is not known; h264 is", p->video_codec);
-    return vx_remedy(first, "install an FFmpeg with libx264 (Debian: libavcodec59), or write %s", "yuv420p");
+    return vx_remedy(first, "install an FFmpeg with libx264 (Debian: libavcodec59), or write yuv420p");
 }
 
 vx_status vx_video_open(vx_movie *movie, const vx_movie_params *params)
 {
-    const candidate *c = NULL;
+    const candidate *c = &candidates[0];
     VX_TRY(choose(&c, movie, params));
     snprintf(movie->video_encoder, sizeof movie->video_encoder, "%s", c->name);
     VX_TRY(open_encoder(&movie->video.codec, c, params));

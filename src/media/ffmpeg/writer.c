@@ -24,6 +24,16 @@ char *vx_av_url(const char *path)
     return url;
 }
 
+vx_status vx_av_encode_one(AVCodecContext *codec, AVFrame *frame, AVPacket *packet, int *packets)
+{
+    *packets = 0;
+    frame->pts = 0;
+    int error = avcodec_send_frame(codec, frame);
+    if (error >= 0) error = avcodec_send_frame(codec, NULL);
+    for (; error >= 0 && (error = avcodec_receive_packet(codec, packet)) >= 0; (*packets)++) av_packet_unref(packet);
+    return error == AVERROR_EOF ? vx_ok() : vx_av_fail(VX_ERR_ENCODER, error, "%s fails at its first frame", codec->codec->name);
+}
+
 static vx_status output_failed(const vx_movie *m, int error)
 {
     return vx_av_fail(VX_ERR_OUTPUT, error, "%s: cannot be written", m->path);
@@ -114,8 +124,8 @@ static vx_status allocate(vx_movie **out, const char *path, const vx_movie_param
 vx_status vx_writer_create(vx_movie **out, const char *path, const vx_movie_params *p)
 {
     vx_status s = allocate(out, path, p);
-    if (s.code == VX_OK) s = open_tracks(*out, p);
-    if (s.code == VX_OK) s = open_container(*out, p);
+    if (s.code == VX_OK && *out) s = open_tracks(*out, p);
+    if (s.code == VX_OK && *out) s = open_container(*out, p);
     if (s.code != VX_OK) vx_writer_destroy(out);
     return s;
 }
@@ -124,8 +134,8 @@ vx_status vx_writer_probe(const vx_movie_params *p, char *warning, size_t size)
 {
     vx_movie *m = NULL;
     vx_status s = allocate(&m, "", p);
-    if (s.code == VX_OK) s = open_tracks(m, p);
-    if (s.code == VX_OK && warning && size) snprintf(warning, size, "%s", m->warning);
+    if (s.code == VX_OK && m) s = open_tracks(m, p);
+    if (s.code == VX_OK && m && warning && size) snprintf(warning, size, "%s", m->warning);
     vx_writer_destroy(&m);
     return s;
 }
