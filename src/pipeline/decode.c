@@ -239,7 +239,7 @@ static vx_status movie_params(vx_movie_params *out, const vx_job *job, const vx_
 static vx_status check_movie(const char *path, const vx_movie_params *want)
 {
     vx_movie_facts f = { 0 };
-    vx_status s = vx_movie_inspect(&f, path, false);
+    vx_status s = vx_movie_inspect(&f, path, true); // every frame is decoded: a file that opens is not yet one that plays
     if (s.code == VX_ERR_INPUT_OPEN || s.code == VX_ERR_INPUT_FORMAT)
         s.code = VX_ERR_OUTPUT_CHECK; // it is no input of the user's
     VX_TRY(s);
@@ -255,6 +255,8 @@ static vx_status check_movie(const char *path, const vx_movie_params *want)
     else if (want->audio_codec && (f.sample_rate != want->sample_rate || llabs(f.samples - want->samples) > slack))
         s = vx_fail(VX_ERR_OUTPUT_CHECK, "the file has %lld samples at %d Hz, not %lld at %d", (long long)f.samples,
                     f.sample_rate, (long long)want->samples, want->sample_rate);
+    if (!s.code && want->comment && (!f.comment || strcmp(f.comment, want->comment)))
+        s = vx_fail(VX_ERR_OUTPUT_CHECK, "the request is not in the file as it was written");
     vx_free(f.comment);
     return s;
 }
