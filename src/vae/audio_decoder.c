@@ -17,18 +17,6 @@ static vx_status layer_count(const vx_component *c, const char *prefix, const ch
     return vx_ok();
 }
 
-// A list of the configuration with `count` members, or *found = false.
-static vx_status ints(const vx_component *c, const char *key, int64_t count, int64_t most, int64_t *out, bool *found)
-{
-    *found = false;
-    VX_TRY(vx_config_ints(c, key, (int)count, out, found));
-    for (int64_t i = 0; *found && i < count; i++)
-        if (out[i] < 1 || out[i] > most)
-            return vx_fail(VX_ERR_CONFIG, "%s: %s[%d] is %lld, expected 1..%lld", vx_component_path(c), key, (int)i,
-                           (long long)out[i], (long long)most);
-    return vx_ok();
-}
-
 static vx_status read_widths(vx_audio_decoder *d, const vx_component *c)
 {
     vx_audio_decoder_config *g = &d->config;
@@ -65,8 +53,8 @@ static vx_status read_stages(vx_audio_decoder *d, const vx_component *c)
     vx_audio_decoder_config *g = &d->config;
     bool has_rates, has_kernels;
     int64_t kernels[VX_AUDIO_STAGES];
-    VX_TRY(ints(c, "decoder_rates", g->stages, MAX_KERNEL, g->rate, &has_rates));
-    VX_TRY(ints(c, "decoder_kernel_sizes", g->stages, MAX_KERNEL, kernels, &has_kernels));
+    VX_TRY(vx_audio_ints(c, "decoder_rates", g->stages, MAX_KERNEL, g->rate, &has_rates));
+    VX_TRY(vx_audio_ints(c, "decoder_kernel_sizes", g->stages, MAX_KERNEL, kernels, &has_kernels));
     g->hop = 1;
     for (int64_t i = 0; i < g->stages; i++) {
         char name[64];
@@ -146,23 +134,7 @@ static vx_status read_blocks(vx_audio_decoder *d, const vx_component *c)
     }
     int64_t kernels[VX_AUDIO_BLOCKS];
     bool has_kernels; // the shapes decide; a list of another length is a contradiction all the same
-    return ints(c, "resblock_kernel_sizes", d->blocks, MAX_KERNEL, kernels, &has_kernels);
-}
-
-static vx_status read_statistics(vx_audio_decoder *d, vx_component *c)
-{
-    vx_audio_decoder_config *g = &d->config;
-    if (!vx_component_has(c, "latents_mean") || !vx_component_has(c, "latents_std"))
-        return vx_statistics_read(c, g->latent_channels, vx_audio_latents_mean, vx_audio_latents_std, 32, g->latents_mean,
-                                  g->latents_std);
-    vx_tensor mean, std; // the file's own come before the configuration (A7)
-    VX_TRY(vx_component_get(c, "latents_mean", VX_F32, &mean, g->latent_channels));
-    VX_TRY(vx_component_get(c, "latents_std", VX_F32, &std, g->latent_channels));
-    for (int64_t i = 0; i < g->latent_channels; i++) {
-        g->latents_mean[i] = vx_f32_of(mean)[i];
-        g->latents_std[i] = vx_f32_of(std)[i];
-    }
-    return vx_statistics_check(c, g->latent_channels, g->latents_mean, g->latents_std);
+    return vx_audio_ints(c, "resblock_kernel_sizes", d->blocks, MAX_KERNEL, kernels, &has_kernels);
 }
 
 static vx_status bind_from(vx_audio_decoder *d, vx_component *c)
@@ -171,8 +143,8 @@ static vx_status bind_from(vx_audio_decoder *d, vx_component *c)
     VX_TRY(read_stages(d, c));
     VX_TRY(check_encoder_rates(d, c));
     VX_TRY(read_blocks(d, c));
-    VX_TRY(read_statistics(d, c));
-    VX_TRY(vx_audio_weights_bind(d, c));
+    VX_TRY(vx_audio_statistics(c, d->config.latent_channels, d->config.latents_mean, d->config.latents_std));
+    VX_TRY(vx_audio_decoder_weights(d));
     d->context = vx_audio_context(d);
     static const char *const others[] = { "encoder.", "pre_block.", "mean_proj.", "logs_proj." };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) vx_component_ignore(c, others[i]);
@@ -184,7 +156,7 @@ vx_status vx_audio_decoder_bind(vx_audio_decoder **out, vx_component *component)
     *out = NULL;
     vx_audio_decoder *d = vx_alloc_array(1, sizeof *d);
     VX_NEED_MEMORY(d, "the audio decoder");
-    d->component = component;
+    d->weights.component = component;
     vx_status s = bind_from(d, component);
     if (s.code != VX_OK) {
         vx_audio_decoder_close(&d);
@@ -192,6 +164,16 @@ vx_status vx_audio_decoder_bind(vx_audio_decoder **out, vx_component *component)
     }
     *out = d;
     return vx_ok();
+}
+
+vx_status vx_audio_decoder_fold(vx_audio_decoder *decoder, vx_device *dev)
+{
+    return vx_audio_weights_make(&decoder->weights, dev);
+}
+
+vx_status vx_audio_decoder_fold_bytes(const vx_audio_decoder *decoder, vx_device *dev, size_t *kept, size_t *passing)
+{
+    return vx_audio_weights_bytes(&decoder->weights, dev, kept, passing);
 }
 
 vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component, vx_device *dev)
@@ -205,8 +187,7 @@ vx_status vx_audio_decoder_open(vx_audio_decoder **out, vx_component *component,
 void vx_audio_decoder_close(vx_audio_decoder **decoder)
 {
     if (!*decoder) return;
-    vx_arena_destroy(&(*decoder)->weights);
-    vx_free((*decoder)->made);
+    vx_audio_weights_free(&(*decoder)->weights);
     vx_free(*decoder);
     *decoder = NULL;
 }

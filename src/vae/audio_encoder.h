@@ -12,8 +12,13 @@ typedef struct vx_audio_encoder_config {
     float latents_mean[64], latents_std[64];
 } vx_audio_encoder_config;
 
-vx_status vx_audio_encoder_open(vx_audio_encoder **out, vx_component *component,
-                                vx_device *dev); // leaves the decoder's tensors alone
+// Binds to the headers alone: enough for a plan. Leaves the decoder's tensors alone.
+vx_status vx_audio_encoder_bind(vx_audio_encoder **out, vx_component *component);
+// Reads, widens and folds what the file does not hold as it is used; needed before the first run that computes. Once only.
+vx_status vx_audio_encoder_fold(vx_audio_encoder *encoder, vx_device *dev);
+// What folding will take, and keep; 0 once it is done.
+vx_status vx_audio_encoder_fold_bytes(const vx_audio_encoder *encoder, vx_device *dev, size_t *kept, size_t *passing);
+vx_status vx_audio_encoder_open(vx_audio_encoder **out, vx_component *component, vx_device *dev); // both
 void vx_audio_encoder_close(vx_audio_encoder **encoder);
 const vx_audio_encoder_config *vx_audio_encoder_config_of(const vx_audio_encoder *encoder);
 

@@ -1,14 +1,11 @@
-// Inside the room: the audio decoder's weights, folded, and how much of its neighbours a stretch of sound needs.
+// Inside the room: the audio decoder's layers, and how much of its neighbours a stretch of sound needs.
 #ifndef VX_VAE_AUDIO_INTERNAL_H
 #define VX_VAE_AUDIO_INTERNAL_H
 
 #include "vae/audio_decoder.h"
+#include "vae/audio_weights.h"
 
 enum { VX_AUDIO_STAGES = 8, VX_AUDIO_BLOCKS = 3, VX_AUDIO_PAIRS = 8, VX_AUDIO_TAPS = 12 };
-
-typedef struct vx_audio_conv {
-    vx_tensor weight, bias; // bias of rank 0: none
-} vx_audio_conv;
 
 typedef struct vx_audio_activation {
     vx_tensor alpha, beta, up, down;
@@ -27,19 +24,9 @@ typedef struct vx_audio_stage {
     vx_audio_block block[VX_AUDIO_BLOCKS];
 } vx_audio_stage;
 
-// What the file does not hold as it is used: `from` widened, and folded with `gain` where that is there.
-typedef struct vx_audio_made {
-    vx_tensor from, gain;
-    vx_tensor *to;
-} vx_audio_made;
-
 struct vx_audio_decoder {
     vx_audio_decoder_config config;
-    vx_component *component; // borrowed
-    vx_arena *weights;       // what had to be folded or widened; NULL until then
-    vx_audio_made *made;
-    int64_t made_count, made_capacity;
-    size_t largest;  // bytes of one of them, widened
+    vx_audio_weights weights;
     int blocks;      // AMP blocks of a stage
     int64_t context; // latents on each side that a latent's samples depend on
     vx_audio_conv in_proj, pre, post;
@@ -48,11 +35,7 @@ struct vx_audio_decoder {
 };
 
 // Binds, from headers. The sizes in d->config, d->blocks and the stages' rates and dilations are set.
-vx_status vx_audio_weights_bind(vx_audio_decoder *d, vx_component *c);
-// Shape of a convolution's weight in any of its spellings; rank 0 if absent.
-void vx_audio_weight_shape(const vx_component *c, const char *name, int *rank, int64_t shape[VX_MAX_RANK]);
-// One folded weight: w[i] = v[i] * (g[i] / |v[i]|), norm and product in double, rounded once. v [rows, row], g [rows].
-void vx_audio_fold(float *out, const float *v, const float *g, int64_t rows, int64_t row);
+vx_status vx_audio_decoder_weights(vx_audio_decoder *d);
 
 // The context of the released model is 29 (A11).
 int64_t vx_audio_context(const vx_audio_decoder *d);

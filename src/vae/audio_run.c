@@ -119,7 +119,7 @@ static vx_status run_chunk(const run *r, vx_tensor wave, vx_tensor latent, int64
     int32_t bad = 0;
     VX_TRY(vx_mark_not_finite(r->dev, r->flag, 0, samples));
     VX_TRY(vx_download(r->dev, &bad, r->flag));
-    VX_TRY(vx_component_check(d->component));
+    VX_TRY(vx_component_check(d->weights.component));
     if (bad)
         return vx_fail(VX_ERR_NOT_FINITE, "the sound of latents %lld to %lld holds NaN or infinity", (long long)begin,
                        (long long)end - 1);

@@ -8,57 +8,7 @@
 #include "vae/statistics.h"
 #include "vae/video_internal.h"
 
-enum { RELEASED_HEAD_DIM = 64, MAX_DIM = 1 << 16, MAX_AXIS = 4 * MAX_DIM, MAX_LAYERS = 1024 };
-
-// The official files fix these in code; a file that says otherwise describes another network.
-static vx_status check_fixed(const vx_component *c)
-{
-    static const struct {
-        const char *name, *other;
-        int64_t value;
-    } fixed[] = {
-        { "vae_clip_length", "clip_length", VX_CLIP_LENGTH },
-        { "vae_token_drop", "token_drop", VX_TOKEN_DROP },
-        { "vae_ratio", NULL, VX_PATCH },
-        { "vae_ratio_t", NULL, VX_PATCH_FRAMES },
-        { "out_ch", "out_channels", VX_COLOURS },
-    };
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-        int64_t found;
-        VX_TRY(vx_config_int(c, fixed[i].name, fixed[i].other, &fixed[i].value, &found));
-        if (found != fixed[i].value)
-            return vx_fail(VX_ERR_CONFIG, "%s: %s is %lld, only %lld is known", vx_component_path(c), fixed[i].name,
-                           (long long)found, (long long)fixed[i].value);
-    }
-    // Tiling is part of the picture (specification 0.2): 0 is out of the range of a count and refused there.
-    static const char *const tiling[] = { "vae_encoder_tiling", "vae_decoder_tiling" };
-    for (size_t i = 0; i < 2; i++) {
-        int64_t on, released = 1;
-        VX_TRY_IN(vx_config_int(c, tiling[i], NULL, &released, &on), "tiling cannot be switched off");
-    }
-    const json_t *config = vx_component_config(c);
-    if (json_is_true(json_object_get(config, "causal_decoder")))
-        return vx_fail(VX_ERR_CONFIG, "%s: causal_decoder is true, only a decoder with full attention is known",
-                       vx_component_path(c));
-    const char *norm = json_string_value(json_object_get(config, "pixel_norm_type"));
-    if (norm && strcmp(norm, "imagenet") != 0)
-        return vx_fail(VX_ERR_CONFIG, "%s: pixel_norm_type is '%s', only 'imagenet' is known", vx_component_path(c), norm);
-    return vx_ok();
-}
-
-static vx_status shape_of(const vx_component *c, const char *name, int rank, int64_t shape[VX_MAX_RANK])
-{
-    int found = 0;
-    vx_component_shape(c, name, &found, shape);
-    if (found == 0) return vx_fail(VX_ERR_TENSOR_MISSING, "%s: '%s' is missing", vx_component_path(c), name);
-    if (found != rank)
-        return vx_fail(VX_ERR_TENSOR_SHAPE, "%s: '%s' has %d axes, expected %d", vx_component_path(c), name, found, rank);
-    for (int i = 0; i < rank; i++)
-        if (shape[i] < 1 || shape[i] > MAX_AXIS)
-            return vx_fail(VX_ERR_TENSOR_SHAPE, "%s: axis %d of '%s' is %lld", vx_component_path(c), i, name,
-                           (long long)shape[i]);
-    return vx_ok();
-}
+enum { RELEASED_HEAD_DIM = 64, MAX_DIM = 1 << 16, MAX_LAYERS = 1024 };
 
 // Sizes that the files do not state come from the shapes: FFN width, register tokens, and everything of a single file.
 static vx_status read_sizes(vx_video_decoder *d, vx_component *c)
@@ -66,9 +16,9 @@ static vx_status read_sizes(vx_video_decoder *d, vx_component *c)
     vx_video_decoder_config *g = &d->config;
     int64_t embed[VX_MAX_RANK], tokens[VX_MAX_RANK], ff[VX_MAX_RANK], layers;
     const int64_t head_dim = RELEASED_HEAD_DIM;
-    VX_TRY(shape_of(c, "decoder.x_embedder.weight", 2, embed));
-    VX_TRY(shape_of(c, "decoder.register_tokens", 3, tokens));
-    VX_TRY(shape_of(c, "decoder.transformer_blocks.0.ff.w1.weight", 2, ff));
+    VX_TRY(vx_video_shape_of(c, "decoder.x_embedder.weight", 2, embed));
+    VX_TRY(vx_video_shape_of(c, "decoder.register_tokens", 3, tokens));
+    VX_TRY(vx_video_shape_of(c, "decoder.transformer_blocks.0.ff.w1.weight", 2, ff));
     VX_TRY(vx_component_layers(c, "decoder.transformer_blocks.", ".scale1", &layers));
     VX_TRY(vx_config_int(c, "latent_channels", "z_channels", &embed[1], &g->latent_channels));
     VX_TRY(vx_config_int(c, "vit_decoder_kwargs.num_layers", "decoder_num_layers", &layers, &g->layers));
@@ -91,14 +41,8 @@ static vx_status read_sizes(vx_video_decoder *d, vx_component *c)
 static vx_status read_geometry(vx_video_decoder *d, const vx_component *c)
 {
     vx_video_decoder_config *g = &d->config;
-    const int64_t size = 256, overlap = 64; // the released values, here and below
-    const double rotated_part = 0.75, theta = 100.0, norm_eps = 1e-5;
-    VX_TRY(vx_config_int(c, "vae_tile_size", NULL, &size, &g->tile_size));
-    VX_TRY(vx_config_int(c, "vae_tile_overlap_min", NULL, &overlap, &g->tile_overlap));
-    if (g->tile_size % VX_PATCH || g->tile_overlap % VX_PATCH || g->tile_overlap >= g->tile_size || g->tile_size > MAX_DIM)
-        return vx_fail(VX_ERR_CONFIG,
-                       "%s: tiles of %lld pixels with an overlap of %lld: both must be multiples of %d, the overlap smaller",
-                       vx_component_path(c), (long long)g->tile_size, (long long)g->tile_overlap, VX_PATCH);
+    const double rotated_part = 0.75, theta = 100.0, norm_eps = 1e-5; // the released values
+    VX_TRY(vx_video_tile_size(c, &g->tile_size, &g->tile_overlap));
     double ratio, eps;
     VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_dim_ratio", "decoder_rope_dim_ratio", &rotated_part, &ratio));
     VX_TRY(vx_config_float(c, "vit_decoder_kwargs.rope_theta", "decoder_rope_theta", &theta, &d->rope_theta));
@@ -184,7 +128,7 @@ static vx_status bind(vx_video_decoder *d, vx_component *c)
 
 static vx_status open_from(vx_video_decoder *d, vx_component *c)
 {
-    VX_TRY(check_fixed(c));
+    VX_TRY(vx_video_check_config(c));
     VX_TRY(read_sizes(d, c));
     VX_TRY(read_geometry(d, c));
     VX_TRY(vx_statistics_read(c, d->config.latent_channels, vx_video_latents_mean, vx_video_latents_std, 24,

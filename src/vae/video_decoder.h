@@ -9,7 +9,7 @@
 typedef struct vx_video_decoder vx_video_decoder;
 typedef struct vx_video_decoder_config {
     int64_t latent_channels, layers, heads, head_dim, dim, ffn, register_tokens, patch_height, patch_width, patch_frames;
-    int64_t tile_size, tile_overlap;      // pixels
+    int64_t tile_size, tile_overlap; // pixels
     float latents_mean[64], latents_std[64];
 } vx_video_decoder_config;
 
@@ -25,9 +25,9 @@ int64_t vx_decoded_frames(int64_t latent_frames); // T >= 3; 5n+2 gives 17n+5
 // call, on the device. A failure stops the decode and is passed on.
 typedef vx_status (*vx_frames_fn)(void *user, int64_t first, vx_tensor frames);
 typedef struct vx_video_decode {
-    vx_tensor latent;        // [channels, T, H/16, W/16] f32, normalised unless `denormalised`
+    vx_tensor latent; // [channels, T, H/16, W/16] f32, normalised unless `denormalised`
     bool denormalised;
-    vx_frames_fn frames;     // NULL on the plan device
+    vx_frames_fn frames; // NULL on the plan device
     void *user;
     void (*progress)(void *user, int64_t done, int64_t total); // tiles; may be NULL
 } vx_video_decode;

@@ -1,4 +1,4 @@
-// Inside the room: the video decoder's weights, one tile of one window, and the numbers of its geometry.
+// Inside the room: what both halves of the video VAE share, the decoder's weights, one tile of one window.
 #ifndef VX_VAE_VIDEO_INTERNAL_H
 #define VX_VAE_VIDEO_INTERNAL_H
 
@@ -16,12 +16,31 @@ enum {
     VX_COLOURS = 3,
     VX_CLIP_LENGTH = 17,
     VX_TOKEN_DROP = 3,
+    VX_CLIP_LATENTS = 5,
     VX_WINDOW = 7,        // latents decoded at once
     VX_WINDOW_STRIDE = 5, // of which the last two come again in the next window
     VX_MAIN = 17,
     VX_TAIL = 5,
     VX_KEPT = VX_MAIN + VX_TAIL,
 };
+
+// ImageNet's, in which the network works (specification 2, pixel norm).
+extern const float vx_video_rgb_mean[VX_COLOURS], vx_video_rgb_std[VX_COLOURS];
+
+// One axis cut into tiles.
+enum { VX_MAX_TILES = 64 };
+typedef struct vx_tile_axis {
+    int count;
+    int64_t size, widest;                               // of a tile and of the largest overlap, pixels
+    int64_t start[VX_MAX_TILES], overlap[VX_MAX_TILES]; // overlap[k] lies between tiles k and k+1
+} vx_tile_axis;
+vx_status vx_tile_axis_plan(vx_tile_axis *axis, int64_t length, int64_t size, int64_t overlap, const char *name);
+
+// VX_ERR_CONFIG where a configuration describes another network: clip length, ratios, tiling, pixel norm.
+vx_status vx_video_check_config(const vx_component *c);
+vx_status vx_video_tile_size(const vx_component *c, int64_t *size, int64_t *overlap);
+// Shape of a tensor that must be there with `rank` axes.
+vx_status vx_video_shape_of(const vx_component *c, const char *name, int rank, int64_t shape[VX_MAX_RANK]);
 
 typedef struct vx_video_block {
     vx_tensor norm1, norm2, scale1, scale2; // [dim]; scales as [1, dim]

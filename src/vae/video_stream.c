@@ -9,41 +9,19 @@
 #include "base/checked.h"
 #include "vae/video_internal.h"
 
-enum { MAX_TILES = 64 };
-
-typedef struct axis {
-    int count;
-    int64_t size, widest;                         // of a tile and of the largest overlap, pixels
-    int64_t start[MAX_TILES], overlap[MAX_TILES]; // overlap[k] lies between tiles k and k+1
-} axis;
-
 typedef struct stream {
     const vx_video_decoder *decoder;
     const vx_video_decode *decode;
     vx_device *dev;
-    axis y, x;
+    vx_tile_axis y, x;
     int64_t latents, windows, frames, done;
     vx_tensor std, mean, rgb_std, rgb_mean, flag;
     vx_tensor rows, quant;   // [7, h, w, channels] before and after post_quant_conv
     vx_tensor main, tail[2]; // [17 | 5, H, W, 3]; the tail of this window and of the last
     vx_tensor pixels;        // [22, size, size, 3] of one tile; rank 0 where one tile is all
-    vx_tensor right[2], below[MAX_TILES + 1];
+    vx_tensor right[2], below[VX_MAX_TILES + 1];
     vx_video_tile tile;
 } stream;
-
-// ImageNet's, in which the network works (specification 2, pixel norm).
-static const float rgb_mean[VX_COLOURS] = { 0.485f, 0.456f, 0.406f }, rgb_std[VX_COLOURS] = { 0.229f, 0.224f, 0.225f };
-
-static vx_status plan_axis(axis *a, const vx_video_decoder *d, int64_t length, const char *name)
-{
-    a->count = vx_tile_plan(length, d->config.tile_size, d->config.tile_overlap, MAX_TILES, a->start, a->overlap);
-    if (a->count == 0)
-        return vx_fail_field(VX_ERR_RANGE, name, "%lld pixels need more than %d tiles", (long long)length, MAX_TILES);
-    a->size = vx_min_i64(length, d->config.tile_size);
-    a->widest = 0;
-    for (int k = 0; k + 1 < a->count; k++) a->widest = vx_max_i64(a->widest, a->overlap[k]);
-    return vx_ok();
-}
 
 static vx_status check(const vx_video_decoder *d, const vx_video_decode *decode)
 {
@@ -87,8 +65,8 @@ static void take_buffers(stream *s, vx_arena *arena)
 static vx_status prepare(stream *s, vx_arena *arena)
 {
     const vx_video_decoder_config *g = &s->decoder->config;
-    VX_TRY(plan_axis(&s->y, s->decoder, s->decode->latent.shape[2] * VX_PATCH, "height"));
-    VX_TRY(plan_axis(&s->x, s->decoder, s->decode->latent.shape[3] * VX_PATCH, "width"));
+    VX_TRY(vx_tile_axis_plan(&s->y, s->decode->latent.shape[2] * VX_PATCH, g->tile_size, g->tile_overlap, "height"));
+    VX_TRY(vx_tile_axis_plan(&s->x, s->decode->latent.shape[3] * VX_PATCH, g->tile_size, g->tile_overlap, "width"));
     s->latents = s->decode->latent.shape[1];
     s->windows = vx_ceil_div(s->latents + VX_TOKEN_DROP, VX_WINDOW_STRIDE) - 1;
     s->frames = vx_decoded_frames(s->latents);
@@ -96,8 +74,8 @@ static vx_status prepare(stream *s, vx_arena *arena)
     VX_TRY(vx_video_tile_create(&s->tile, s->decoder, s->dev, arena, s->y.size / VX_PATCH, s->x.size / VX_PATCH));
     VX_TRY(vx_upload(s->dev, s->std, g->latents_std));
     VX_TRY(vx_upload(s->dev, s->mean, g->latents_mean));
-    VX_TRY(vx_upload(s->dev, s->rgb_std, rgb_std));
-    VX_TRY(vx_upload(s->dev, s->rgb_mean, rgb_mean));
+    VX_TRY(vx_upload(s->dev, s->rgb_std, vx_video_rgb_std));
+    VX_TRY(vx_upload(s->dev, s->rgb_mean, vx_video_rgb_mean));
     return vx_upload(s->dev, s->flag, &(int32_t){ 0 });
 }
 
