@@ -43,6 +43,26 @@ conv 8->1 k7 165600
 snake 512 1035
 snake 64 20700
 snake 8 165600
+conv3d 3->32 k3 17x256 s1,1
+conv3d 32->32 k3 17x256 s1,1
+conv3d 32->32 k3 17x256 s1,2
+conv3d 32->64 k3 17x128 s1,1
+conv3d 64->64 k3 17x128 s1,1
+conv3d 64->64 k3 17x128 s2,2
+conv3d 64->64 k3 9x64 s1,1
+conv3d 64->64 k3 9x64 s2,2
+conv3d 64->128 k3 5x32 s1,1
+conv3d 128->128 k3 5x32 s1,1
+conv3d 128->128 k3 5x32 s1,2
+conv3d 128->128 k3 5x16 s1,1
+conv3d 512->512 k3 5x32 s1,1
+conv3d 1024->1024 k3 5x16 s1,1
+conv3d 128->128 k3 1x32 s1,1
+conv3d 32->64 k1 17x128 s1,1
+norm 32 17x256
+norm 64 17x128
+norm 128 5x32
+norm 1024 5x16
 """.splitlines() if line]
 
 
@@ -55,6 +75,30 @@ def snake(torch, x, alpha, beta, up, down):
     u = u[..., 15:-15]
     u = u + (1.0 / (beta.exp() + 1e-9)) * torch.sin(u * alpha.exp()).pow(2)
     return torch.nn.functional.conv1d(pad(u, (5, 6), mode="replicate"), down.expand(channels, -1, -1), stride=2, groups=channels)
+
+
+def conv3d(torch, ci, co, k, t, side, frames, rows):
+    """Mirrored rows and columns, zero frames in front, as diffusers pads."""
+    f = torch.nn.functional
+    x, w, b = torch.rand(1, ci, t, side, side), torch.rand(co, ci, k, k, k), torch.rand(co)
+    out = ((t - 1) // frames + 1) * (side // rows) ** 2
+    edges = (1, 1, 1, 1, 0, 0) if rows == 1 else (0, 1, 0, 1, 0, 0)
+
+    def run():
+        y = x
+        if k > 1:
+            y = f.pad(f.pad(y, edges, mode="reflect"), (0, 0, 0, 0, k - 1, 0))
+        return f.conv3d(y, w, b, stride=(frames, rows, rows))
+
+    return run, 2 * ci * co * k**3 * out
+
+
+def norm(f, x, w, b):
+    """Frames apart, as diffusers does."""
+    c, t, side = x.shape[1], x.shape[2], x.shape[3]
+    y = x.permute(0, 2, 1, 3, 4).contiguous().view(t, c, side, side)
+    y = f.group_norm(y, 32, w, b, 1e-6).view(1, t, c, side, side).permute(0, 2, 1, 3, 4).contiguous()
+    return f.silu(y)
 
 
 def prepare(torch, name):
@@ -79,6 +123,12 @@ def prepare(torch, name):
         ci, co, kernel, stride, length = n
         x, w, b = torch.rand(1, ci, length), torch.rand(ci, co, kernel), torch.rand(co)
         return lambda: f.conv_transpose1d(x, w, b, stride, (kernel - stride) // 2), 2 * ci * co * kernel * length
+    if words[0] == "conv3d":
+        return conv3d(torch, *[int(v) for v in re.findall(r"\d+", name)[1:]])
+    if words[0] == "norm":
+        channels, t, side = n
+        x, w, b = torch.rand(1, channels, t, side, side), torch.rand(channels), torch.rand(channels)
+        return lambda: norm(f, x, w, b), 8 * channels * t * side * side
     channels, length = n
     x, alpha, beta = torch.rand(1, channels, length), torch.rand(1, channels, 1), torch.rand(1, channels, 1)
     up, down = torch.rand(1, 1, 12), torch.rand(1, 1, 12)

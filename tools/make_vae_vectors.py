@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Reference outputs of small VAE decoders, for tests/vae: diffusers' modules (0.42.1 and newer) on weights that a formula gives.
+"""Reference outputs of small VAE decoders and encoders, for tests/vae: diffusers' modules (0.42.1 and newer) on weights that a formula gives.
 
 usage: make_vae_vectors.py OUT.safetensors          (the repository has it as tests/data/vae.safetensors)
 
@@ -126,6 +126,52 @@ def audio_case(out, name, vae, channels, latents):
     out[name] = y.contiguous()
 
 
+def video_encoder(widths, layers, space, time, tile, overlap):
+    vae = AutoencoderKLMiniMaxH3(block_out_channels=widths, layers_per_block=layers, spatial_downsample_factors=space, temporal_downsample_factors=time,
+                                 decoder_num_layers=1, decoder_num_attention_heads=1)
+    vae.enable_tiling(tile, tile, overlap, overlap)
+    d = {}
+    for n, t in vae.state_dict().items():
+        if n.startswith(("encoder", "quant_conv")):
+            official = n.replace("down_blocks", "down").replace("resnets", "block").replace("conv_shortcut", "nin_shortcut").replace("downsamplers.0", "downsample")
+            d[n] = tensor(official, tuple(t.shape))
+    missing, unexpected = vae.load_state_dict(d, strict=False)
+    assert not unexpected and all(k.startswith(("decoder.", "post_quant_conv.")) for k in missing), (missing, unexpected)
+    return vae.eval()
+
+
+def encode_case(out, name, vae, frames, height, width, step):
+    pixels = torch.from_numpy(((numbers(name, frames * height * width * 3) + 1) * 128).astype(np.uint8)).reshape(frames, height, width, 3)
+    x = ((pixels.float() / 255 - IMAGENET_MEAN) / IMAGENET_STD).permute(3, 0, 1, 2)[None]
+    posterior = vae.encode(x).latent_dist
+    mean, logvar = posterior.mean[0], posterior.logvar[0]
+    print(name, tuple(mean.shape), f"deviation of the mean {float(mean.std()):.2f}, of the logarithm of the variance {float(logvar.std()):.2f}")
+    out[name + ".shape"] = torch.tensor(mean.shape, dtype=torch.int64)
+    out[name + ".mean"] = mean.reshape(-1)[::step].contiguous()
+    out[name + ".logvar"] = logvar.reshape(-1)[::step].contiguous()
+    if frames == 1:
+        m, s = (torch.from_numpy(t)[:, None, None, None] for t in statistics(24))
+        z = posterior.sample(generator=torch.Generator().manual_seed(42))[0].half().float()
+        out[name + ".condition"] = ((z - m) / s).reshape(-1)[::step].contiguous()
+
+
+def audio_encoder(encoder_dim, rates, width, channels, heads):
+    vae = AutoencoderKLMiniMaxH3Audio(encoder_dim=encoder_dim, encoder_rates=rates, latent_dim=width, latent_channels=channels, num_attention_heads=heads,
+                                      decoder_dim=2 ** len(rates), decoder_rates=rates, decoder_kernel_sizes=tuple(2 * r - r % 2 for r in rates))
+    d = vae.state_dict()
+    for n, t in d.items():
+        if n.startswith(("encoder", "pre_block", "mean_proj")):
+            t.copy_(tensor(n, tuple(t.shape)))
+    vae.load_state_dict(d)
+    return vae.eval()
+
+
+def sound_case(out, name, vae, sounds, samples):
+    y = vae.encode(torch.from_numpy(numbers(name, sounds * samples).reshape(sounds, 1, samples))).latent_dist.mode()
+    print(name, tuple(y.shape), f"deviation {float(y.std()):.2f}")
+    out[name] = y.contiguous()
+
+
 def main():
     out = {}
     vae = video(heads=2, layers=2, registers=4, ffn_mult=4, tile=64, overlap=32)
@@ -136,6 +182,15 @@ def main():
     video_case(out, "video.other", vae, (8, 5, 4), 331)
     audio_case(out, "audio.two", audio(8, 32, 16, (2, 2), (4, 4), (3, 7), ((1, 3), (1, 3))), 8, 150)
     audio_case(out, "audio.three", audio(6, 24, 32, (5, 2, 2), (9, 4, 4), (3, 7, 11), ((1, 3, 5),) * 3), 6, 61)
+    vae = video_encoder((32, 64, 32, 32, 64, 32), 1, (2, 2, 2, 2, 1, 1), (1, 2, 2, 1, 1, 1), tile=64, overlap=32)
+    encode_case(out, "encode.tiles", vae, 22, 112, 80, 13)   # 3 x 2 tiles, two clips; two overlaps of one tile add up to more than the tile
+    encode_case(out, "encode.image", vae, 1, 96, 48, 3)      # two tiles above each other
+    encode_case(out, "encode.short", vae, 3, 32, 48, 3)      # the last frame twice more, two latents
+    encode_case(out, "encode.odd", vae, 36, 32, 32, 5)       # three clips, two frames in the last
+    vae = video_encoder((64, 32, 32, 32, 32), 2, (2, 2, 1, 2, 2), (2, 1, 1, 2, 1), tile=64, overlap=16)
+    encode_case(out, "encode.other", vae, 17, 32, 80, 5)     # a full clip, of which two latents stay
+    sound_case(out, "sound.two", audio_encoder(4, (2, 2), 32, 8, 2), 2, 150 * 4 - 3)
+    sound_case(out, "sound.three", audio_encoder(3, (5, 2, 3), 24, 6, 3), 1, 61 * 30)  # heads of 8 pooled to 6 channels: bins overlap
     save_file(out, sys.argv[1], metadata={"made_by": "tools/make_vae_vectors.py", "torch": torch.__version__})
 
 

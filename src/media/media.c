@@ -34,7 +34,8 @@ static vx_status check_module(const vx_media_module **out, void *library, const 
     memcpy(&entry, &symbol, sizeof entry); // ISO C has no conversion from void * to a function
     const vx_media_module *m = entry();
     if (m->version != VX_MEDIA_MODULE_VERSION || m->module_bytes != sizeof *m || m->status_bytes != sizeof(vx_status) ||
-        m->params_bytes != sizeof(vx_movie_params) || m->facts_bytes != sizeof(vx_movie_facts))
+        m->params_bytes != sizeof(vx_movie_params) || m->facts_bytes != sizeof(vx_movie_facts) ||
+        m->input_bytes != sizeof(vx_input_facts))
         return vx_fail_remedy(VX_ERR_ENCODER, "install the media module that was built together with this program",
                               "%s: a media module of another build (interface %u, expected %u)", path, (unsigned)m->version,
                               (unsigned)VX_MEDIA_MODULE_VERSION);
@@ -95,7 +96,7 @@ static vx_status search_module(const vx_media_module **out)
     return open_module(out, VX_MEDIA_MODULE_FILE);
 }
 
-static vx_status module(const vx_media_module **out)
+vx_status vx_media_module_load(const vx_media_module **out)
 {
     vx_status s = vx_ok();
     pthread_mutex_lock(&lock);
@@ -109,7 +110,7 @@ static vx_status module(const vx_media_module **out)
 static const vx_media_module *module_in_use(void)
 {
     const vx_media_module *m;
-    (void)module(&m);
+    (void)vx_media_module_load(&m);
     return m;
 }
 
@@ -153,7 +154,7 @@ static vx_status prepare(const vx_media_module **m, vx_movie_params *resolved, c
 {
     VX_TRY(check_picture(params));
     VX_TRY(check_sound(params));
-    VX_TRY(module(m));
+    VX_TRY(vx_media_module_load(m));
     *resolved = *params;
     resolved->threads = vx_movie_threads(params);
     return vx_ok();
@@ -211,7 +212,7 @@ vx_status vx_movie_inspect(vx_movie_facts *out, const char *path, bool decode)
 {
     const vx_media_module *m;
     *out = (vx_movie_facts){ 0 };
-    VX_TRY(module(&m));
+    VX_TRY(vx_media_module_load(&m));
     return m->movie_inspect(out, path, decode);
 }
 
@@ -219,6 +220,6 @@ vx_status vx_media_versions(char *text, size_t size)
 {
     const vx_media_module *m;
     if (size) text[0] = 0;
-    VX_TRY(module(&m));
+    VX_TRY(vx_media_module_load(&m));
     return m->versions(text, size);
 }

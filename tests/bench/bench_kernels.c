@@ -3,6 +3,7 @@
 //   bench_kernels --serve ...   for each name of a shape on standard input its line, until the end of the input
 // --cpu-time counts the threads' processor time instead of the clock's: what is left to trust where others work too.
 // tools/bench_kernels_torch.py prints the same lines for PyTorch.
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +21,14 @@ typedef struct bench {
     const char *only;
 } bench;
 
-typedef enum kind { LINEAR, ATTENTION, CONV, CONV_TRANSPOSE, SNAKE } kind;
+typedef enum kind { LINEAR, ATTENTION, CONV, CONV_TRANSPOSE, SNAKE, CONV3D, GROUP_NORM } kind;
 
 typedef struct shape {
     const char *name;
     kind kind;
     vx_dtype t;
     int64_t a, b, c, d,
-        e; // linear: m k n; attention: tokens heads kv_heads d; conv: ci co kernel length dilation|stride; snake: c length
+        e; // linear: m k n; attention: tokens heads kv_heads d; conv: ci co kernel length dilation|stride; snake: c length; else the name says it
 } shape;
 
 static const shape shapes[] = {
@@ -64,12 +65,33 @@ static const shape shapes[] = {
     { "snake 512 1035", SNAKE, VX_F32, 512, 1035, 0, 0, 0 },
     { "snake 64 20700", SNAKE, VX_F32, 64, 20700, 0, 0, 0 },
     { "snake 8 165600", SNAKE, VX_F32, 8, 165600, 0, 0, 0 },
+    { "conv3d 3->32 k3 17x256 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 32->32 k3 17x256 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 32->32 k3 17x256 s1,2", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 32->64 k3 17x128 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 64->64 k3 17x128 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 64->64 k3 17x128 s2,2", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 64->64 k3 9x64 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 64->64 k3 9x64 s2,2", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 64->128 k3 5x32 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 128->128 k3 5x32 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 128->128 k3 5x32 s1,2", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 128->128 k3 5x16 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 512->512 k3 5x32 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 1024->1024 k3 5x16 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 128->128 k3 1x32 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "conv3d 32->64 k1 17x128 s1,1", CONV3D, VX_F32, 0, 0, 0, 0, 0 },
+    { "norm 32 17x256", GROUP_NORM, VX_F32, 0, 0, 0, 0, 0 },
+    { "norm 64 17x128", GROUP_NORM, VX_F32, 0, 0, 0, 0, 0 },
+    { "norm 128 5x32", GROUP_NORM, VX_F32, 0, 0, 0, 0, 0 },
+    { "norm 1024 5x16", GROUP_NORM, VX_F32, 0, 0, 0, 0, 0 },
 };
 
 typedef struct setup {
     vx_tensor out, in[5];
     vx_weight weight;
     vx_conv1d_params conv;
+    vx_conv3d_params conv3d;
     double flop;
 } setup;
 
@@ -89,8 +111,41 @@ static vx_tensor numbers(vx_dtype t, int rank, const int64_t *extent)
 }
 #define NUMBERS(t, ...) numbers((t), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / 8), (const int64_t[]){ __VA_ARGS__ })
 
+// "conv3d ci->co kN framesxside sframes,rows": the encoder's padding, all around or below and to the right.
+static setup prepare_conv3d(const char *name)
+{
+    int64_t ci = 0, co = 0, k = 0, t = 0, side = 0, frames = 0, rows = 0;
+    if (sscanf(name, "conv3d %" SCNd64 "->%" SCNd64 " k%" SCNd64 " %" SCNd64 "x%" SCNd64 " s%" SCNd64 ",%" SCNd64, &ci, &co, &k,
+               &t, &side, &frames, &rows) != 7)
+        exit(1);
+    const int64_t begin = k > 1 && rows == 1, end = k > 1, out_t = (t - 1) / frames + 1, out = side / rows;
+    setup p = { 0 };
+    p.in[0] = NUMBERS(VX_F32, ci, t, side, side);
+    p.in[1] = NUMBERS(VX_F32, co, ci, k, k, k);
+    p.in[2] = NUMBERS(VX_F32, co);
+    p.out = NUMBERS(VX_F32, co, out_t, out, out);
+    p.conv3d = (vx_conv3d_params){ { frames, rows, rows }, { k - 1, begin, begin }, { 0, end, end }, k > 1, p.in[2], { 0 } };
+    p.flop = 2.0 * (double)(ci * co * k * k * k) * (double)(out_t * out * out);
+    return p;
+}
+
+static setup prepare_norm(const char *name)
+{
+    int64_t c = 0, t = 0, side = 0;
+    if (sscanf(name, "norm %" SCNd64 " %" SCNd64 "x%" SCNd64, &c, &t, &side) != 3) exit(1);
+    setup p = { 0 };
+    p.in[0] = NUMBERS(VX_F32, c, t, side, side);
+    p.in[1] = NUMBERS(VX_F32, c);
+    p.in[2] = NUMBERS(VX_F32, c);
+    p.out = NUMBERS(VX_F32, c, t, side, side);
+    p.flop = 8.0 * (double)(c * t * side * side); // the formula's, without the sigmoid
+    return p;
+}
+
 static setup prepare(const shape *s)
 {
+    if (s->kind == CONV3D) return prepare_conv3d(s->name);
+    if (s->kind == GROUP_NORM) return prepare_norm(s->name);
     setup p = { 0 };
     const int64_t a = s->a, b = s->b, c = s->c, d = s->d, e = s->e;
     switch (s->kind) {
@@ -133,6 +188,8 @@ static setup prepare(const shape *s)
         p.out = NUMBERS(s->t, a, b);
         p.flop = 2.0 * (double)(a * b) * 24; // the filters alone
         break;
+    case CONV3D:
+    case GROUP_NORM: break;
     }
     return p;
 }
@@ -144,6 +201,8 @@ static vx_status run(vx_device *dev, const shape *s, const setup *p)
     case ATTENTION: return vx_attention(dev, p->out, p->in[0], p->in[1], p->in[2], NULL);
     case CONV: return vx_conv1d(dev, p->out, p->in[0], p->in[1], &p->conv);
     case CONV_TRANSPOSE: return vx_conv_transpose1d(dev, p->out, p->in[0], p->in[1], &p->conv);
+    case CONV3D: return vx_conv3d(dev, p->out, p->in[0], p->in[1], &p->conv3d);
+    case GROUP_NORM: return vx_group_norm(dev, p->out, p->in[0], p->in[1], p->in[2], 32, 1e-6f, true);
     default: return vx_snake_alias_free(dev, p->out, p->in[0], p->in[1], p->in[2], p->in[3], p->in[4]);
     }
 }

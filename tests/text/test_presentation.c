@@ -102,34 +102,57 @@ static void a_failed_allocation_is_no_fault_of_the_prompt(void **state)
 }
 
 // ---- behind pictures, videos and sound ----
-// The small vocabulary has the markers but no word of the labels, so a label is what the tokenizer makes of it.
-static void expect_text(const vx_tokenizer *t, const char *text, const vx_presentation_full *p, int64_t *row)
+// A walk over the rows of a presentation, with the position that text has there.
+typedef struct walk {
+    const vx_tokenizer *t;
+    vx_presentation_full p;
+    int64_t row, now;
+} walk;
+
+static void expect_position(const walk *w, int64_t row, int64_t t, int64_t height, int64_t width)
+{
+    assert_int_equal(w->p.positions[row], t);
+    assert_int_equal(w->p.positions[w->p.tokens.rows + row], height);
+    assert_int_equal(w->p.positions[2 * w->p.tokens.rows + row], width);
+}
+
+static void expect_text(walk *w, const char *text)
 {
     vx_tokens tokens = { 0 };
-    assert_ok(vx_tokenizer_encode(t, text, strlen(text), &tokens));
-    assert_true(*row + tokens.count <= p->tokens.rows);
-    for (int64_t i = 0; i < tokens.count; i++, ++*row) {
-        if (p->tokens.ids[*row] != tokens.ids[i]) fail_msg("'%s': row %d is another token", text, (int)*row);
-        assert_int_equal(p->tokens.tags[*row], VX_TAG_TEXT);
+    assert_ok(vx_tokenizer_encode(w->t, text, strlen(text), &tokens));
+    assert_true(w->row + tokens.count <= w->p.tokens.rows);
+    for (int64_t i = 0; i < tokens.count; i++, w->row++, w->now++) {
+        if (w->p.tokens.ids[w->row] != tokens.ids[i]) fail_msg("'%s': row %d is another token", text, (int)w->row);
+        assert_int_equal(w->p.tokens.tags[w->row], VX_TAG_TEXT);
+        expect_position(w, w->row, w->now, w->now, w->now);
     }
     vx_free(tokens.ids);
 }
 
-static void expect_block(const vx_tokenizer *t, const char *pad, const vx_presentation_full *p, int place, int64_t *row)
+static void expect_block(walk *w, const char *pad, int place)
 {
-    const vx_vision_place *at = &p->places[place];
-    assert_int_equal(p->tokens.ids[*row], vx_tokenizer_added(t, "<|vision_start|>"));
-    assert_int_equal(at->row, *row + 1);
+    const vx_vision_place *at = &w->p.places[place];
+    const vx_presentation *p = &w->p.tokens;
+    assert_int_equal(p->ids[w->row], vx_tokenizer_added(w->t, "<|vision_start|>"));
+    assert_int_equal(at->row, w->row + 1);
     assert_int_equal(at->rows, at->grid_height * at->grid_width);
-    for (int64_t i = 0; i < at->rows; i++) assert_int_equal(p->tokens.ids[at->row + i], vx_tokenizer_added(t, pad));
-    assert_int_equal(p->tokens.ids[at->row + at->rows], vx_tokenizer_added(t, "<|vision_end|>"));
-    for (int64_t i = -1; i <= at->rows; i++) assert_int_equal(p->tokens.tags[at->row + i], VX_TAG_VIDEO);
-    *row = at->row + at->rows + 1;
+    for (int64_t i = 0; i < at->rows; i++) assert_int_equal(p->ids[at->row + i], vx_tokenizer_added(w->t, pad));
+    assert_int_equal(p->ids[at->row + at->rows], vx_tokenizer_added(w->t, "<|vision_end|>"));
+    for (int64_t i = -1; i <= at->rows; i++) assert_int_equal(p->tags[at->row + i], VX_TAG_VIDEO);
+    expect_position(w, w->row, w->now, w->now, w->now);
+    w->now++;
+    for (int64_t y = 0; y < at->grid_height; y++)
+        for (int64_t x = 0; x < at->grid_width; x++)
+            expect_position(w, at->row + y * at->grid_width + x, w->now, w->now + y, w->now + x);
+    w->row = at->row + at->rows;
+    w->now += at->grid_height > at->grid_width ? at->grid_height : at->grid_width;
+    expect_position(w, w->row++, w->now, w->now, w->now);
+    w->now++;
 }
 
 static void references_are_shown_in_request_order(void **state)
 {
-    const vx_tokenizer *t = *state;
+    walk w = { .t = *state };
     static const vx_shown shown[] = {
         { .kind = VX_SHOWN_AUDIO },
         { .kind = VX_SHOWN_IMAGE, .height = 64, .width = 96 },
@@ -137,38 +160,36 @@ static void references_are_shown_in_request_order(void **state)
         { .kind = VX_SHOWN_VIDEO, .height = 64, .width = 32, .sampled_frames = 2 },
         { .kind = VX_SHOWN_IMAGE, .height = 32, .width = 32 },
     };
-    vx_presentation_full p;
-    assert_ok(vx_presentation_show(&p, t, "go", 2, shown, 5));
-    int64_t row = 0;
-    expect_text(t, "<Audio 1>: ", &p, &row);
-    expect_text(t, "<Picture 1>: ", &p, &row);
-    expect_block(t, "<|image_pad|>", &p, 0, &row);
-    expect_text(t, "<Audio 2>: ", &p, &row);
-    expect_text(t, "<Video 1>: ", &p, &row);
-    expect_text(t, "<0.2 seconds>", &p, &row);
-    expect_block(t, "<|video_pad|>", &p, 1, &row);
-    expect_text(t, "<1.2 seconds>", &p, &row);
-    expect_block(t, "<|video_pad|>", &p, 2, &row);
-    expect_text(t, "<2.0 seconds>", &p, &row);
-    expect_block(t, "<|video_pad|>", &p, 3, &row);
-    expect_text(t, "<Video 2>: ", &p, &row);
-    expect_text(t, "<0.2 seconds>", &p, &row);
-    expect_block(t, "<|video_pad|>", &p, 4, &row);
-    expect_text(t, "<Picture 2>: ", &p, &row);
-    expect_block(t, "<|image_pad|>", &p, 5, &row);
-    expect_text(t, "go", &p, &row);
-    assert_int_equal(row, p.tokens.rows);
-    assert_int_equal(p.place_count, 6);
+    assert_ok(vx_presentation_show(&w.p, w.t, "go", 2, shown, 5));
+    expect_text(&w, "<Audio 1>: ");
+    expect_text(&w, "<Picture 1>: ");
+    expect_block(&w, "<|image_pad|>", 0);
+    expect_text(&w, "<Audio 2>: ");
+    expect_text(&w, "<Video 1>: ");
+    expect_text(&w, "<0.2 seconds>");
+    expect_block(&w, "<|video_pad|>", 1);
+    expect_text(&w, "<1.2 seconds>");
+    expect_block(&w, "<|video_pad|>", 2);
+    expect_text(&w, "<2.0 seconds>");
+    expect_block(&w, "<|video_pad|>", 3);
+    expect_text(&w, "<Video 2>: ");
+    expect_text(&w, "<0.2 seconds>");
+    expect_block(&w, "<|video_pad|>", 4);
+    expect_text(&w, "<Picture 2>: ");
+    expect_block(&w, "<|image_pad|>", 5);
+    expect_text(&w, "go");
+    assert_int_equal(w.row, w.p.tokens.rows);
+    assert_int_equal(w.p.place_count, 6);
     static const int64_t want[6][4] = { { 1, 0, 2, 3 }, { 2, 0, 1, 2 }, { 2, 2, 1, 2 },
                                         { 2, 4, 1, 2 }, { 3, 0, 2, 1 }, { 4, 0, 1, 1 } };
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(p.places[i].condition, want[i][0]);
-        assert_int_equal(p.places[i].frame, want[i][1]);
-        assert_int_equal(p.places[i].grid_height, want[i][2]);
-        assert_int_equal(p.places[i].grid_width, want[i][3]);
+        assert_int_equal(w.p.places[i].condition, want[i][0]);
+        assert_int_equal(w.p.places[i].frame, want[i][1]);
+        assert_int_equal(w.p.places[i].grid_height, want[i][2]);
+        assert_int_equal(w.p.places[i].grid_width, want[i][3]);
     }
-    vx_presentation_full_free(&p);
-    assert_null(p.places);
+    vx_presentation_full_free(&w.p);
+    assert_null(w.p.places);
 }
 
 static void a_prompt_behind_nothing_is_the_prompt(void **state)
@@ -330,16 +351,15 @@ static void check_labels(const vx_tokenizer *t, const json_t *want)
                              .height = 32,
                              .width = 32,
                              .sampled_frames = (int64_t)json_array_size(json_object_get(want, "sampled_indices")) };
-    vx_presentation_full p;
-    int64_t row = 0;
-    assert_ok(vx_presentation_show(&p, t, "go", 2, &shown, 1));
-    assert_int_equal(p.place_count, json_array_size(labels));
-    expect_text(t, "<Video 1>: ", &p, &row);
-    for (int i = 0; i < p.place_count; i++) {
-        expect_text(t, json_string_value(json_array_get(labels, (size_t)i)), &p, &row);
-        expect_block(t, "<|video_pad|>", &p, i, &row);
+    walk w = { .t = t };
+    assert_ok(vx_presentation_show(&w.p, t, "go", 2, &shown, 1));
+    assert_int_equal(w.p.place_count, json_array_size(labels));
+    expect_text(&w, "<Video 1>: ");
+    for (int i = 0; i < w.p.place_count; i++) {
+        expect_text(&w, json_string_value(json_array_get(labels, (size_t)i)));
+        expect_block(&w, "<|video_pad|>", i);
     }
-    vx_presentation_full_free(&p);
+    vx_presentation_full_free(&w.p);
 }
 
 static void released_presentations_are_reproduced(void **state)

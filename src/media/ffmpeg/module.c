@@ -4,6 +4,7 @@
 
 #include <libavutil/mem.h>
 
+#include "../input/internal.h"
 #include "internal.h"
 
 // A lying file may ask for tables of any size; no allocation that Vortex needs from FFmpeg comes near this.
@@ -53,6 +54,7 @@ const vx_media_module *vortex_media_module(void)
         .status_bytes = sizeof(vx_status),
         .params_bytes = sizeof(vx_movie_params),
         .facts_bytes = sizeof(vx_movie_facts),
+        .input_bytes = sizeof(vx_input_facts),
         .movie_create = vx_writer_create,
         .movie_probe = vx_writer_probe,
         .movie_destroy = vx_writer_destroy,
@@ -63,6 +65,10 @@ const vx_media_module *vortex_media_module(void)
         .movie_warning = warning,
         .movie_inspect = vx_reader_inspect,
         .versions = versions,
+        .input_probe = vx_entry_probe,
+        .input_picture = vx_entry_picture,
+        .input_frames = vx_entry_frames,
+        .input_sound = vx_entry_sound,
     };
     vx_av_log_capture();
     av_max_alloc(MAX_ALLOCATION);
