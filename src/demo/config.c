@@ -28,8 +28,8 @@ json_t *vx_demo_transformer_config(const vx_demo_sizes *z)
         "ffn_hidden_size", (json_int_t)z->denoiser.ffn, "latents_dim", VX_DEMO_VIDEO_CHANNELS, "audio_latents_dim",
         VX_DEMO_AUDIO_CHANNELS, "patch_size", 1, 2, 2, "text_dim", (json_int_t)z->text.hidden, "timestep_input_dim",
         (json_int_t)z->denoiser.timestep_dim, "time_embed_hidden_size", (json_int_t)z->denoiser.time_hidden, "time_embed_dim",
-        (json_int_t)z->denoiser.time_dim, "adaln_out_features", (json_int_t)(18 * z->denoiser.hidden), "final_adaln_out_features",
-        (json_int_t)(2 * z->denoiser.hidden), "rope_inv_freq_len", VX_DEMO_ROPE_FREQS, "norm_eps", 1e-5, "qk_norm_eps", 1e-5,
+        (json_int_t)z->denoiser.time_dim, "adaln_out_features", 18 * (json_int_t)z->denoiser.hidden, "final_adaln_out_features",
+        2 * (json_int_t)z->denoiser.hidden, "rope_inv_freq_len", VX_DEMO_ROPE_FREQS, "norm_eps", 1e-5, "qk_norm_eps", 1e-5,
         "final_norm_eps", 1e-5);
 }
 

@@ -54,7 +54,7 @@ void vx_demo_tensors_free(vx_demo_tensors *set)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const vx_demo_tensor *const *)a)->name, (*(const vx_demo_tensor *const *)b)->name);
+    return strcmp(((const vx_demo_tensor *)a)->name, ((const vx_demo_tensor *)b)->name);
 }
 
 static size_t stored_bytes(const vx_demo_tensor *t)
@@ -76,16 +76,16 @@ static void convert(vx_safetensors_tensor *out, const vx_demo_tensor *t, uint8_t
     *bytes += stored_bytes(t);
 }
 
-static vx_status write_file(const char *folder, const char *name, const vx_demo_tensor *const *tensors, int count, bool replace)
+static vx_status write_file(const char *folder, const char *name, const vx_demo_tensor *tensors, int count, bool replace)
 {
     size_t total = 0;
-    for (int i = 0; i < count; i++) total += stored_bytes(tensors[i]);
+    for (int i = 0; i < count; i++) total += stored_bytes(&tensors[i]);
     vx_safetensors_tensor *list = vx_alloc_array((size_t)count, sizeof *list);
     uint8_t *bytes = vx_alloc(total), *next = bytes;
     char *path = vx_path_join(folder, name);
     vx_status s = list && bytes && path ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for the demo model");
     if (s.code == VX_OK) {
-        for (int i = 0; i < count; i++) convert(&list[i], tensors[i], &next);
+        for (int i = 0; i < count; i++) convert(&list[i], &tensors[i], &next);
         s = vx_safetensors_write(path, replace, list, count, (vx_safetensors_pair[]){ { "format", "pt" } }, 1);
     }
     vx_free(list);
@@ -95,7 +95,7 @@ static vx_status write_file(const char *folder, const char *name, const vx_demo_
 }
 
 // Shards of equally many names, as the official sets are cut by size: names stay in order across them.
-static vx_status write_shards(const char *folder, const vx_demo_tensor *const *tensors, int count, int shards, bool replace)
+static vx_status write_shards(const char *folder, const vx_demo_tensor *tensors, int count, int shards, bool replace)
 {
     json_t *map = json_object();
     json_int_t total = 0;
@@ -106,8 +106,8 @@ static vx_status write_shards(const char *folder, const vx_demo_tensor *const *t
         int first = k * share, n = count - first < share ? count - first : share;
         snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", k + 1, shards);
         for (int i = first; i < first + n; i++) {
-            json_object_set_new(map, tensors[i]->name, json_string(name));
-            total += (json_int_t)stored_bytes(tensors[i]);
+            json_object_set_new(map, tensors[i].name, json_string(name));
+            total += (json_int_t)stored_bytes(&tensors[i]);
         }
         s = write_file(folder, name, &tensors[first], n, replace);
     }
@@ -120,9 +120,9 @@ static vx_status write_shards(const char *folder, const vx_demo_tensor *const *t
 
 vx_status vx_demo_tensors_write(const vx_demo_tensors *set, const char *folder, int shards, bool replace)
 {
-    const vx_demo_tensor **order = vx_alloc_array((size_t)set->count, sizeof *order);
+    vx_demo_tensor *order = vx_alloc_array((size_t)set->count, sizeof *order); // the values stay the set's
     VX_NEED_MEMORY(order, "the demo model");
-    for (int i = 0; i < set->count; i++) order[i] = &set->tensor[i];
+    memcpy(order, set->tensor, (size_t)set->count * sizeof *order);
     qsort(order, (size_t)set->count, sizeof *order, by_name);
     vx_status s = shards ? write_shards(folder, order, set->count, shards, replace)
                          : write_file(folder, "model.safetensors", order, set->count, replace);

@@ -2,6 +2,7 @@
 // what the stages do.
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -73,7 +74,28 @@ vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *
     return s;
 }
 
-// MemAvailable, and the limit of the control group if that is lower.
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+// What a limit of the process leaves; `field` of /proc/self/statm is what counts towards it, in pages.
+static uint64_t left_of_limit(int limit, int field)
+{
+    struct rlimit r;
+    unsigned long long pages[7] = { 0 };
+    char *text = NULL;
+    size_t size;
+    if (getrlimit(limit, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    if (vx_file_read(&text, &size, "/proc/self/statm", 256, VX_ERR_INTERNAL).code) return UINT64_MAX;
+    (void)sscanf(text, "%llu %llu %llu %llu %llu %llu %llu", &pages[0], &pages[1], &pages[2], &pages[3], &pages[4], &pages[5],
+                 &pages[6]);
+    vx_free(text);
+    uint64_t used = pages[field] * (uint64_t)sysconf(_SC_PAGESIZE);
+    return used < r.rlim_cur ? r.rlim_cur - used : 0;
+}
+
+// MemAvailable, and the limits of the control group and of the process if they are lower.
 uint64_t vx_memory_available(void)
 {
     uint64_t available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -94,7 +116,9 @@ uint64_t vx_memory_available(void)
         if (sscanf(text, "%llu", &used) == 1 && used < limit && limit - used < available) available = limit - used;
         vx_free(text);
     }
-    return available;
+    enum { ADDRESS_SPACE = 0, DATA = 5 };
+    available = least(available, left_of_limit(RLIMIT_AS, ADDRESS_SPACE));
+    return least(available, left_of_limit(RLIMIT_DATA, DATA));
 }
 
 static const char *const stage_names[VX_PLAN_STAGES] = {
