@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of tests/fuzz for safetensors, config and index. Inputs that fuzzing finds are added by hand
+"""Writes the seed corpora of tests/fuzz for safetensors, config and index, and takes those for picture and clip
+from tests/data/media/input. Inputs that fuzzing finds are added by hand
 under names that say what they broke; this script never removes a file."""
 import json
 import pathlib
@@ -88,6 +89,55 @@ def index():
     put("index", "page", "<html></html>")
 
 
+def media():
+    folder = ROOT.parent.parent / "data" / "media" / "input"
+    for name in ("exif6.jpg exif-broken.jpg xmp5.jpg s420.jpg s422.jpg progressive.jpg restart.jpg grey.jpg cmyk-adobe.jpg damaged.jpg many.mpo rgba.png la16.png rgb16.png grey1.png grey16.png "
+                 "palette2.png palette8.png adam7.png exif8-late.png xmp7.png animated.png damaged.png bomb.png text.png lossy.webp lossless.webp lossy-alpha.webp animated.webp "
+                 "animated-inner.webp exif5.webp cut.webp").split():
+        put("picture", name, (folder / name).read_bytes())
+    for name in ("r24.mp4 turned90.mp4 cut.mp4 talk.mp4 hevc.mp4 untagged.mkv full.mkv av1.mkv vp8.webm vp9.webm mpeg4.avi mjpeg.mov prores.mov aac.m4a mp3.mp3 vorbis.ogg opus.ogg "
+                 "u8.wav f64.wav three.wav theora.ogv").split():
+        put("clip", name, (folder / name).read_bytes())
+
+
+def tensors(first, **named):
+    """first byte of fuzz_latents, then a file of name=(dtype, shape, data)"""
+    header, body = {}, b""
+    for name, (dtype, shape, data) in named.items():
+        header[name] = entry(dtype, shape, len(body), len(body) + len(data))
+        body += data
+    text = json.dumps(header).encode()
+    return bytes([first]) + struct.pack("<Q", len(text)) + text + body
+
+
+def latents():
+    nan, largest = struct.pack("<f", float("nan")), struct.pack("<I", 0x7F7FFFFF)
+    video, audio = ("F32", [1, 7, 2, 2], bytes(112)), ("F32", [2, 1, 3], bytes(24))
+    put("latents", "both", tensors(0, video=video, audio=audio))
+    put("latents", "video", tensors(0, video=video))
+    put("latents", "audio", tensors(0, audio=audio))
+    put("latents", "none", tensors(0))
+    put("latents", "batched", tensors(0, video=("F32", [1, 1, 1, 7, 2, 2], bytes(112))))
+    put("latents", "bf16", tensors(0, video=("BF16", [1, 7, 2, 2], bytes(56))))
+    put("latents", "integers", tensors(0, video=("I32", [1, 7, 2, 2], bytes(112))))
+    put("latents", "nan", tensors(0, audio=("F32", [2, 1, 3], bytes(20) + nan)))
+    put("latents", "six-frames", tensors(0, video=("F32", [1, 6, 2, 2], bytes(96))))
+    put("latents", "no-channels", tensors(0, video=("F32", [0, 7, 2, 2], b"")))
+    put("latents", "scalar", tensors(0, video=("F32", [], bytes(4))))
+    tags = ("I32", [2], struct.pack("<2i", 1, 0))
+    for act in (1, 3):
+        put("latents", f"embeds-{act}", tensors(act, prompt_embeds=("F32", [2, 8], bytes(64)), text_token_tags=tags))
+        # rounds up to infinity in bf16
+        put("latents", f"embeds-largest-{act}", tensors(act, prompt_embeds=("F32", [2, 8], bytes(60) + largest), text_token_tags=tags))
+    put("latents", "embeds-bf16", tensors(1, prompt_embeds=("BF16", [1, 2, 8], bytes(32)), text_token_tags=tags))
+    put("latents", "embeds-tags", tensors(1, prompt_embeds=("F32", [2, 8], bytes(64)), text_token_tags=("I32", [2], struct.pack("<2i", 1, -1))))
+    put("latents", "embeds-empty", tensors(1, prompt_embeds=("F32", [0, 8], b""), text_token_tags=("I32", [0], b"")))
+    put("latents", "embeds-no-tags", tensors(1, prompt_embeds=("F32", [2, 8], bytes(64))))
+    put("latents", "embeds-wide", tensors(1, prompt_embeds=("F32", [2, 9], bytes(72)), text_token_tags=tags))
+
+
 safetensors()
 config()
 index()
+latents()
+media()
