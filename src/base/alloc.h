@@ -3,17 +3,17 @@
 #ifndef VX_BASE_ALLOC_H
 #define VX_BASE_ALLOC_H
 
+#include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/status.h"
 
 void *vx_alloc(size_t bytes);                    // NULL when there is none; 0 bytes gives a unique pointer
 void *vx_alloc_array(size_t count, size_t size); // zeroed; NULL also when count * size overflows
 void *vx_realloc(void *p, size_t bytes);
 char *vx_strdup(const char *s);
 char *vx_strndup(const char *s, size_t n);
-void vx_free(void *p);                           // NULL is fine
+void vx_free(void *p); // NULL is fine
 
 // Page-aligned zero memory for arenas and scratch, returned to the system by vx_pages_free. It counts as an allocation.
 vx_status vx_pages_alloc(void **out, size_t bytes);
@@ -25,9 +25,9 @@ uint64_t vx_alloc_calls(void); // successful and failed calls since the start of
 void vx_fault_arm(int64_t k, bool persistent);
 bool vx_fault_disarm(void); // true if a fault was delivered since arming
 
-#define VX_NEED_MEMORY(p, what)                                                    \
-    do {                                                                           \
-        if (!(p)) return vx_fail(VX_ERR_MEMORY, "no memory for %s", (what));       \
+#define VX_NEED_MEMORY(p, what)                                              \
+    do {                                                                     \
+        if (!(p)) return vx_fail(VX_ERR_MEMORY, "no memory for %s", (what)); \
     } while (0)
 
 #endif

@@ -2,10 +2,10 @@
 #ifndef VX_BASE_FILE_H
 #define VX_BASE_FILE_H
 
+#include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/status.h"
 
 // A read-only private mapping. When the file shrinks under us, the first touch of a lost page raises SIGBUS; a handler
 // (installed with the first mapping, passing on what is not ours) puts zero pages from there to the end and marks the
@@ -38,7 +38,7 @@ typedef struct vx_output vx_output;
 vx_status vx_output_begin(vx_output **out, const char *path, bool replace); // VX_ERR_OUTPUT_EXISTS unless replace
 const char *vx_output_temporary(const vx_output *o);
 int vx_output_fd(const vx_output *o);
-vx_status vx_output_write(vx_output *o, const void *bytes, size_t size);    // handles EINTR and short writes
+vx_status vx_output_write(vx_output *o, const void *bytes, size_t size); // handles EINTR and short writes
 vx_status vx_output_commit(vx_output **o);
 void vx_output_discard(vx_output **o);
 // Removes the temporary files of every output now open: for a signal handler's second signal. Async-signal-safe.

@@ -2,11 +2,11 @@
 #ifndef VX_BASE_JSON_H
 #define VX_BASE_JSON_H
 
+#include "base/status.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/status.h"
 
 // `what` names the text in messages (a path). `depth` limits nesting. The result is owned: json_decref.
 vx_status vx_json_parse(json_t **out, const char *text, size_t size, int depth, vx_code code, const char *what);
@@ -19,7 +19,9 @@ vx_status vx_json_bool(const json_t *object, const char *key, const bool *fallba
 // Borrowed from the object.
 vx_status vx_json_string(const json_t *object, const char *key, const char *fallback, const char **out, const char *what);
 // Exactly `count` numbers (count < 0: any number up to `capacity`); *found is how many.
-vx_status vx_json_ints(const json_t *object, const char *key, int64_t *out, int capacity, int count, int *found, const char *what);
-vx_status vx_json_floats(const json_t *object, const char *key, float *out, int capacity, int count, int *found, const char *what);
+vx_status vx_json_ints(const json_t *object, const char *key, int64_t *out, int capacity, int count, int *found,
+                       const char *what);
+vx_status vx_json_floats(const json_t *object, const char *key, float *out, int capacity, int count, int *found,
+                         const char *what);
 
 #endif

@@ -3,8 +3,8 @@
 #ifndef VX_BASE_POOL_H
 #define VX_BASE_POOL_H
 
-#include <stdint.h>
 #include "base/status.h"
+#include <stdint.h>
 
 typedef struct vx_pool vx_pool;
 // worker is 0..threads-1 (0 is the caller), for private scratch.

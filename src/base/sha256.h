@@ -5,7 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct vx_sha256 { uint32_t h[8]; uint64_t bytes; uint8_t block[64]; } vx_sha256;
+typedef struct vx_sha256 {
+    uint32_t h[8];
+    uint64_t bytes;
+    uint8_t block[64];
+} vx_sha256;
 void vx_sha256_init(vx_sha256 *s);
 void vx_sha256_put(vx_sha256 *s, const void *data, size_t size);
 void vx_sha256_hex(vx_sha256 *s, char out[65]);

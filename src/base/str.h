@@ -2,10 +2,10 @@
 #ifndef VX_BASE_STR_H
 #define VX_BASE_STR_H
 
+#include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/status.h"
 
 typedef struct vx_str {
     char *data; // terminated; NULL while empty

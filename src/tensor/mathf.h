@@ -3,9 +3,9 @@
 #ifndef VX_TENSOR_MATHF_H
 #define VX_TENSOR_MATHF_H
 
+#include "tensor/dtype.h"
 #include <math.h>
 #include <stdint.h>
-#include "tensor/dtype.h"
 
 // e^x, at most 1 ulp off. NaN stays NaN; above 88.72283 infinity, so x / (1 + vx_expf(-x)) is -0 for x <= -89 as in PyTorch;
 // below -87.33654, where the result would be subnormal, +0. docs/numerics.md states the error found by an exhaustive test.

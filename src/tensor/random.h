@@ -8,8 +8,8 @@
 
 typedef struct vx_random {
     uint32_t state[624];
-    int next;             // index of the next word; 624 = refill
-    bool has_spare;       // the small-size path keeps the second deviate of a pair
+    int next;       // index of the next word; 624 = refill
+    bool has_spare; // the small-size path keeps the second deviate of a pair
     double spare;
 } vx_random;
 
