@@ -24,6 +24,7 @@ static const case_ cases[] = {
     { "bf16, last block of one key", 30, 513, 1, 1, 128, VX_BF16, false, false, 0, 10 },
     { "bf16, grouped heads, causal", 140, 140, 8, 2, 128, VX_BF16, true, false, 0, 5 },
     { "bf16, interleaved, several key blocks", 600, 600, 2, 2, 128, VX_BF16, false, true, 0, 10 },
+    { "bf16, more keys than are packed at a time", 2, 17000, 4, 2, 256, VX_BF16, false, false, 0, 5 },
     { "bf16, narrow head", 50, 50, 4, 1, 8, VX_BF16, false, false, 0, 5 },
 };
 

@@ -238,6 +238,54 @@ static void has_the_bits_of_vdpbf16ps(void **state)
 }
 #endif
 
+// With what a plan run counts set aside, the heavy operators allocate nothing.
+static void scratch_is_what_a_plan_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, k, n;
+    } sizes[] = { { 2, 700, 100 }, { 50, 700, 100 }, { 400, 1100, 300 } };
+    enum { ROOM = 400 * 1100 };
+    for (int l = 0; l < LEVELS; l++) {
+        vx_device *dev = make_device(levels[l], 2), *plan = NULL;
+        assert_ok(vx_device_plan_create(&plan, dev));
+        float *a = make_numbers(VX_F32, ROOM, 0, 1), *b = make_numbers(VX_F32, ROOM, 0, 2), *y = make_numbers(VX_F32, ROOM, 0, 3);
+        for (int i = 0; i < 6; i++) {
+            uint64_t before = 0;
+            for (int pass = 0; pass < 2; pass++) {
+                vx_device *on = pass == 0 ? plan : dev;
+                if (i < 3) {
+                    vx_weight w = { .n = sizes[i].n, .k = sizes[i].k, .segments = 1 };
+                    w.segment[0].weight = vx_tensor_of(b, VX_F32, w.n, w.k);
+                    assert_ok(
+                        vx_linear(on, vx_tensor_of(y, VX_F32, sizes[i].m, w.n), vx_tensor_of(a, VX_F32, sizes[i].m, w.k), &w));
+                } else if (i == 3) {
+                    const vx_tensor kv = vx_tensor_of(b, VX_F32, 600, 2, 40);
+                    assert_ok(
+                        vx_attention(on, vx_tensor_of(y, VX_F32, 90, 4, 40), vx_tensor_of(a, VX_F32, 90, 4, 40), kv, kv, NULL));
+                } else if (i == 4) {
+                    assert_ok(vx_conv1d(on, vx_tensor_of(y, VX_F32, 70, 901), vx_tensor_of(a, VX_F32, 30, 900),
+                                        vx_tensor_of(b, VX_F32, 70, 30, 4), &(vx_conv1d_params){ .padding = 2 }));
+                } else {
+                    assert_ok(vx_conv_transpose1d(on, vx_tensor_of(y, VX_F32, 30, 1800), vx_tensor_of(a, VX_F32, 70, 900),
+                                                  vx_tensor_of(b, VX_F32, 70, 30, 4),
+                                                  &(vx_conv1d_params){ .stride = 2, .padding = 1 }));
+                }
+                if (pass == 1) continue;
+                assert_ok(vx_device_reserve(dev, vx_device_plan_counts(plan).scratch));
+                vx_device_plan_reset(plan);
+                before = vx_alloc_calls();
+            }
+            assert_int_equal(vx_alloc_calls(), before);
+        }
+        free_numbers(a, 0);
+        free_numbers(b, 0);
+        free_numbers(y, 0);
+        vx_device_destroy(&plan);
+        vx_device_destroy(&dev);
+    }
+}
+
 #ifdef VX_TEST_ONEDNN
 static void agrees_with_onednn(void **state)
 {
@@ -269,6 +317,7 @@ int main(void)
 #if defined(__x86_64__) && !defined(__clang_analyzer__)
         cmocka_unit_test(has_the_bits_of_vdpbf16ps),
 #endif
+        cmocka_unit_test(scratch_is_what_a_plan_counts),
 #ifdef VX_TEST_ONEDNN
         cmocka_unit_test(agrees_with_onednn),
 #endif
