@@ -51,7 +51,7 @@ vx_status vx_clip_refused(const vx_clip *c, int error, const char *format, ...)
 
 vx_status vx_clip_too_long(const vx_clip *c)
 {
-    return vx_fail_remedy(VX_ERR_INPUT_FORMAT, "cut it before it is given", "%s: lasts longer than %d seconds", c->path,
+    return vx_fail_remedy(VX_ERR_RANGE, "cut it before it is given", "%s: lasts longer than %d seconds", c->path,
                           VX_INPUT_MAX_SECONDS);
 }
 
@@ -144,7 +144,7 @@ static vx_status check_sound(const vx_clip *c)
 {
     const AVCodecParameters *p = c->audio->codecpar;
     if (p->ch_layout.nb_channels < 1 || p->ch_layout.nb_channels > MAX_CHANNELS)
-        return vx_fail_remedy(VX_ERR_INPUT_FORMAT, "mix it down to stereo", "%s: sound of %d channels; 1 or 2 are taken", c->path,
+        return vx_fail_remedy(VX_ERR_RANGE, "mix it down to stereo", "%s: sound of %d channels; 1 or 2 are taken", c->path,
                               p->ch_layout.nb_channels);
     if (p->sample_rate < MIN_RATE || p->sample_rate > MAX_RATE)
         return vx_fail(VX_ERR_INPUT_FORMAT, "%s: sound at %d Hz; %d to %d are taken", c->path, p->sample_rate, MIN_RATE,

@@ -1,6 +1,8 @@
 // Turning and mirroring: an upright pixel (x, y) lies in the stored picture at start + x*right + y*down.
 #include "internal.h"
 
+#include <string.h>
+
 enum { CHANNELS = 3 };
 
 void vx_orient(uint8_t *out, const uint8_t *in, int64_t width, int64_t height, int64_t stride, int orientation)
@@ -24,6 +26,11 @@ void vx_orient(uint8_t *out, const uint8_t *in, int64_t width, int64_t height, i
     int64_t wide = turns ? height : width, high = turns ? width : height;
     for (int64_t y = 0; y < high; y++) {
         const uint8_t *p = in + walks[which].start + y * walks[which].down;
+        if (walks[which].right == CHANNELS) {
+            memcpy(out, p, (size_t)(wide * CHANNELS));
+            out += wide * CHANNELS;
+            continue;
+        }
         for (int64_t x = 0; x < wide; x++, out += CHANNELS, p += walks[which].right) {
             out[0] = p[0];
             out[1] = p[1];

@@ -105,6 +105,9 @@ static vx_status read_picture(png_work *w, bool pixels)
     }
     png_set_user_limits(w->png, VX_INPUT_MAX_SIDE, VX_INPUT_MAX_SIDE);
     png_set_chunk_malloc_max(w->png, MAX_CHUNK);
+    // Labels are passed over: pixels do not depend on them, and libpng 1.6.39 takes the memory that an eXIf chunk claims
+    // to need, up to 2 GiB, before it looks whether the file has so much.
+    png_set_keep_unknown_chunks(w->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_set_read_fn(w->png, w, on_read);
     png_read_info(w->png, w->info);
     p->orientation = orientation_of(p);
