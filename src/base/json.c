@@ -82,7 +82,7 @@ static vx_status find(const json_t *object, const char *key, bool required, cons
     *value = NULL;
     if (!json_is_object(object)) return vx_fail(VX_ERR_CONFIG, "%s: expected an object with '%s'", what, key);
     *value = json_object_get(object, key);
-    if (*value && json_is_null(*value) && !required) *value = NULL;
+    if (!required && json_is_null(*value)) *value = NULL;
     if (!*value && required) return vx_fail(VX_ERR_CONFIG, "%s: '%s' is missing", what, key);
     return vx_ok();
 }

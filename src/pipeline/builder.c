@@ -24,7 +24,6 @@ struct vx_request_builder {
     vx_condition condition[VX_MAX_CONDITIONS]; // paths owned
 };
 
-_Static_assert(sizeof(vx_request) > 0, "the table's offsets are into these structs");
 
 vx_status vx_request_builder_create(vx_request_builder **out)
 {

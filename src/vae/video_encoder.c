@@ -68,8 +68,8 @@ static vx_status read_widths(vx_video_encoder *e, const vx_component *c)
         for (int64_t i = 0; i < g->levels; i++)
             g->channels[i] = g->channels[i] <= MAX_CHANNELS && base <= MAX_CHANNELS ? g->channels[i] * base : 0;
     }
-    VX_TRY(vx_config_ints(c, "block_out_channels", (int)g->levels, multiples ? (int64_t[VX_MAX_LEVELS]){ 0 } : g->channels,
-                          &widths));
+    int64_t ignored[VX_MAX_LEVELS];
+    VX_TRY(vx_config_ints(c, "block_out_channels", (int)g->levels, multiples ? ignored : g->channels, &widths));
     for (int64_t i = 0; i < g->levels; i++) {
         if (!multiples && !widths) {
             char name[64];
