@@ -158,7 +158,7 @@ static void sound_is_a_chord_at_a_pleasant_level(void **state)
                       100 * tones / power);
         assert_true(10 * log10(power) > -24 && 10 * log10(power) < -9);
         assert_true(peak < 0.98);
-        assert_true(tones > 0.8 * power);
+        assert_true(tones > 0.95 * power);
     }
     free_clip(c);
 }
