@@ -3,7 +3,8 @@
 //
 // Input is untrusted: sizes, seconds and streams are checked before anything is decoded, decoding is bounded in time and
 // memory, and what is refused is named. Errors: VX_ERR_INPUT_OPEN (cannot be read), VX_ERR_INPUT_FORMAT (not what it should
-// be, damaged, over a limit, or refused by the allow-list), VX_ERR_ENCODER (no media module).
+// be, damaged, larger than is decoded, or refused by the allow-list), VX_ERR_RANGE (longer than a clip may be, or channels
+// that are not taken), VX_ERR_ENCODER (no media module).
 #ifndef VX_MEDIA_INPUT_H
 #define VX_MEDIA_INPUT_H
 
