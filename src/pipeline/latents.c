@@ -143,6 +143,10 @@ vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim)
     for (size_t i = 0; i < count; i++) {
         if (job->request.act == VX_F32) ((float *)job->embeds)[i] = wide[i];
         else ((uint16_t *)job->embeds)[i] = vx_f32_to_bf16(wide[i]);
+        if (job->request.act == VX_F32 || isfinite(vx_bf16_to_f32(((const uint16_t *)job->embeds)[i]))) continue;
+        s = vx_fail_field(VX_ERR_INPUT_FORMAT, "prompt_embeds", "%s: 'prompt_embeds' holds %g at element %zu, beyond bf16", path,
+                          (double)wide[i], i);
+        break;
     }
 done:
     vx_free(wide);
