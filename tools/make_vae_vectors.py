@@ -183,7 +183,7 @@ def main():
     audio_case(out, "audio.two", audio(8, 32, 16, (2, 2), (4, 4), (3, 7), ((1, 3), (1, 3))), 8, 150)
     audio_case(out, "audio.three", audio(6, 24, 32, (5, 2, 2), (9, 4, 4), (3, 7, 11), ((1, 3, 5),) * 3), 6, 61)
     vae = video_encoder((32, 64, 32, 32, 64, 32), 1, (2, 2, 2, 2, 1, 1), (1, 2, 2, 1, 1, 1), tile=64, overlap=32)
-    encode_case(out, "encode.tiles", vae, 22, 112, 80, 13)   # 3 x 2 tiles, two clips; two overlaps of one tile add up to more than the tile
+    encode_case(out, "encode.tiles", vae, 22, 112, 112, 17)  # 3 x 3 tiles with overlaps of 48 and 32, two clips; two overlaps of one tile add up to more than the tile
     encode_case(out, "encode.image", vae, 1, 96, 48, 3)      # two tiles above each other
     encode_case(out, "encode.short", vae, 3, 32, 48, 3)      # the last frame twice more, two latents
     encode_case(out, "encode.odd", vae, 36, 32, 32, 5)       # three clips, two frames in the last

@@ -109,6 +109,84 @@ static void sound_is_the_references(void **state)
     vx_safetensors_close(&file);
 }
 
+// Of 45 frames at 30 a second those that 24 a second show (media specification, B7): frame i fills slots up to that of i+1.
+static uint8_t *at_24(vx_tensor pixels, int64_t slots)
+{
+    size_t frame = (size_t)(pixels.shape[1] * pixels.shape[2] * 3);
+    uint8_t *out = malloc((size_t)slots * frame);
+    for (int64_t i = 0, slot = 0; i < pixels.shape[0]; i++)
+        for (; slot < (48 * (i + 1) + 30) / 60 && slot < slots; slot++)
+            memcpy(out + (size_t)slot * frame, (const uint8_t *)pixels.data + (size_t)i * frame, frame);
+    return out;
+}
+
+// The reference video of the golden ref2va request, which needs no resizing.
+static void condition_of_a_video_is_the_references(void **state)
+{
+    (void)state;
+    vx_safetensors *file = golden_open("inputs/motion");
+    if (!file) return;
+    vx_safetensors *expected = golden_open("expected/ref2va.float32");
+    vx_device *dev = cpu_device(0);
+    vx_component *c = component(VX_VIDEO_VAE, "diffusers/vae");
+    vx_video_encoder *e = NULL;
+    moments m;
+    assert_ok(vx_video_encoder_open(&e, c));
+    vx_tensor pixels = tensor(file, "pixels"), want = tensor(expected, "condition_latents.1");
+    uint8_t *frames = at_24(pixels, 22);
+    assert_ok(encode_run(e, dev, clip_of(frames, 22, pixels.shape[1], pixels.shape[2]), &m));
+    int64_t count = vx_tensor_count(want), unequal = 0;
+    assert_int_equal(count, vx_tensor_count(m.mean));
+    float *z = malloc((size_t)count * sizeof *z);
+    vx_video_condition(e, m.mean.data, m.logvar.data, count / 24, z);
+    for (int64_t i = 0; i < count; i++) {
+        float expect = vx_f32_of(want)[i], difference = fabsf(z[i] - expect);
+        assert_true(difference <= 4e-3f * (1.0f + fabsf(expect))); // one step of float16, on 2 % of them (6.1)
+        unequal += difference > 1e-6f * (1.0f + fabsf(expect));
+    }
+    print_message("%d of %d condition values are a float16 step away\n", (int)unequal, (int)count);
+    assert_true(unequal * 50 <= count);
+    free(z);
+    free(frames);
+    moments_free(&m);
+    vx_video_encoder_close(&e);
+    vx_component_close(&c);
+    vx_device_destroy(&dev);
+    vx_safetensors_close(&expected);
+    vx_safetensors_close(&file);
+}
+
+// The stereo reference of the golden ref2va_talk request, at 32 kHz already: rows [channel, latent], normalised.
+static void condition_of_a_sound_is_the_references(void **state)
+{
+    (void)state;
+    vx_safetensors *file = golden_open("inputs/stereo");
+    if (!file) return;
+    vx_safetensors *expected = golden_open("expected/ref2va_talk.float32");
+    vx_device *dev = cpu_device(0);
+    vx_component *c = component(VX_AUDIO_VAE, "diffusers/audio_vae");
+    vx_audio_encoder *e = NULL;
+    vx_tensor mean, want = tensor(expected, "audio_condition_latents.1");
+    assert_ok(vx_audio_encoder_open(&e, c, dev));
+    assert_ok(listen_run(e, dev, tensor(file, "waveform"), 320, &mean));
+    const vx_audio_encoder_config *g = vx_audio_encoder_config_of(e);
+    vx_tensor rows = vx_tensor_of(malloc(vx_tensor_bytes(mean)), VX_F32, want.shape[0], want.shape[1]);
+    for (int64_t r = 0; r < rows.shape[0]; r++)
+        for (int64_t k = 0; k < rows.shape[1]; k++) {
+            int64_t t = mean.shape[2], ch = r / t;
+            float mu = vx_f32_of(mean)[(ch * rows.shape[1] + k) * t + r % t];
+            vx_f32_of(rows)[r * rows.shape[1] + k] = (mu - g->latents_mean[k]) / g->latents_std[k];
+        }
+    check("audio_condition_latents.1", rows, want, 3e-6);
+    free(rows.data);
+    free(mean.data);
+    vx_audio_encoder_close(&e);
+    vx_component_close(&c);
+    vx_device_destroy(&dev);
+    vx_safetensors_close(&expected);
+    vx_safetensors_close(&file);
+}
+
 // One component serves both halves, in either order.
 static void decoder_and_encoder_open_from_one_component(void **state)
 {
@@ -146,6 +224,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moments_are_the_references),
         cmocka_unit_test(sound_is_the_references),
+        cmocka_unit_test(condition_of_a_video_is_the_references),
+        cmocka_unit_test(condition_of_a_sound_is_the_references),
         cmocka_unit_test(decoder_and_encoder_open_from_one_component),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
