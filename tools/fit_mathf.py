@@ -46,6 +46,10 @@ def fit(name, x, f, w, powers):
     print(f"{name}: " + ", ".join(f"{float(c).hex()}f" for c in fixed), f" weighted error {np.abs(w * left).max():.3g}")
 
 
+def exact(f, x):
+    return np.array([float(f(mpmath.mpf(float(v)))) for v in x])
+
+
 def series(x, first, step, sign):
     return sum(sign**k * x ** (step * k) / factorial(first + step * k) for k in range(16))
 
@@ -65,6 +69,13 @@ def main():
     r = np.linspace(1e-6, np.pi / 4 * 1.002, GRID)
     fit("sin: (sin r - r) / r^3", r, -series(r, 3, 2, -1), r**3 / np.sin(r), [0, 2, 4])
     fit("cos: (cos r - 1 + r^2/2) / r^4", r, series(r, 4, 2, -1), r**4 / np.cos(r), [0, 2, 4])
+    x = np.linspace(1e-3, 0.625, 2001)
+    fit("tanh: (tanh x - x) / x^3", x, exact(lambda v: (mpmath.tanh(v) - v) / v**3, x), x**3 / np.tanh(x), [0, 2, 4, 6, 8])
+    x = np.linspace(1e-3, 0.875, 2001)
+    fit("erf: erf x / x - 1", x, exact(lambda v: mpmath.erf(v) / v - 1, x), x / exact(mpmath.erf, x), [0, 2, 4, 6, 8, 10, 12])
+    x = np.linspace(0.875, 4.0, 2001)
+    weight = exact(lambda v: mpmath.erfc(v) / mpmath.erf(v), x)
+    fit("erf: log(1 - erf x)", x, exact(lambda v: mpmath.log(mpmath.erfc(v)), x), weight, range(7))
     parts("log2(e)", 1 / mpmath.log(2), 1)
     parts("ln 2", mpmath.log(2), 2)
     parts("2/pi", 2 / mpmath.pi, 1)

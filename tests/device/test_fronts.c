@@ -112,6 +112,15 @@ static void elementwise(void **state)
     expect("swiglu, format", vx_swiglu(plan, T(F32, 3, 4), T(BF16, 3, 8), true), VX_ERR_DTYPE, "out");
     expect("silu between formats", vx_silu(plan, T(BF16, 3, 4), T(F32, 3, 4)), VX_OK, NULL);
     expect("silu, out", vx_silu(plan, T(BF16, 3, 5), T(F32, 3, 4)), VX_ERR_SHAPE, "out");
+    expect("gelu", vx_gelu(plan, T(BF16, 3, 4), T(BF16, 3, 4), true), VX_OK, NULL);
+    expect("gelu between formats", vx_gelu(plan, T(BF16, 3, 4), T(F32, 3, 4), true), VX_ERR_DTYPE, "out");
+    expect("gelu, out", vx_gelu(plan, T(F32, 3, 5), T(F32, 3, 4), false), VX_ERR_SHAPE, "out");
+    const vx_tensor ids = T(I32, 3, 4), weights = T(F32, 3, 4), table = T(F16, 9, 8);
+    expect("embed_blend", vx_embed_blend(plan, T(BF16, 3, 8), table, ids, weights), VX_OK, NULL);
+    expect("embed_blend of three", vx_embed_blend(plan, T(BF16, 3, 8), table, T(I32, 3, 3), weights), VX_ERR_SHAPE, "ids");
+    expect("embed_blend, weights", vx_embed_blend(plan, T(BF16, 3, 8), table, ids, T(F32, 2, 4)), VX_ERR_SHAPE, "weights");
+    expect("embed_blend, out", vx_embed_blend(plan, T(BF16, 3, 9), table, ids, weights), VX_ERR_SHAPE, "out");
+    expect("embed_blend, bf16", vx_embed_blend(plan, T(BF16, 3, 8), table, ids, T(BF16, 3, 4)), VX_ERR_DTYPE, "weights");
     expect("copy of any rank", vx_copy(plan, T(BF16, 2, 2, 2, 2, 2, 2, 2, 2), T(F32, 2, 2, 2, 2, 2, 2, 2, 2)), VX_OK, NULL);
     expect("copy of integers", vx_copy(plan, T(I32, 4), T(I32, 4)), VX_OK, NULL);
     expect("copy between integers", vx_copy(plan, T(I32, 4), T(U8, 4)), VX_ERR_DTYPE, "out");
@@ -195,6 +204,8 @@ static void attentions(void **state)
     expect("too many pairs", vx_qk_norm_rope(plan, q, NONE, &p), VX_ERR_SHAPE, "cos");
     p.sin = p.cos = T(F32, 5, 6);
     expect("format of the table", vx_qk_norm_rope(plan, q, NONE, &p), VX_ERR_DTYPE, "cos");
+    p.rope_once = true;
+    expect("f32 table of a rotation rounded once", vx_qk_norm_rope(plan, q, NONE, &p), VX_OK, NULL);
 }
 
 static void sounds_and_pictures(void **state)
@@ -215,6 +226,9 @@ static void sounds_and_pictures(void **state)
     const vx_tensor c = T(F32, 3), f = T(F32, 12);
     expect("snake", vx_snake_alias_free(plan, x, x, c, c, f, f), VX_OK, NULL);
     expect("snake, filter", vx_snake_alias_free(plan, x, x, c, c, T(F32, 11), f), VX_ERR_SHAPE, "up");
+    expect("plain snake", vx_snake(plan, x, x, c), VX_OK, NULL);
+    expect("plain snake, alpha", vx_snake(plan, x, x, T(F32, 4)), VX_ERR_SHAPE, "alpha");
+    expect("plain snake, format", vx_snake(plan, x, x, T(BF16, 3)), VX_ERR_DTYPE, "alpha");
     expect("fade", vx_fade(plan, x, x, x, 1), VX_OK, NULL);
     expect("fade, b", vx_fade(plan, x, x, T(F32, 3, 21), 1), VX_ERR_SHAPE, "b");
     expect("fade, axis", vx_fade(plan, x, x, x, -1), VX_ERR_SHAPE, NULL);

@@ -83,6 +83,37 @@ static vx_status heads(vx_device *d)
                            &(vx_qk_norm_rope_params){ .q_weight = T(BF16, 8), .cos = T(BF16, 4, 3), .sin = T(BF16, 4, 3) });
 }
 
+// Two frames in front: of three frames the first meets one tap, the second two, the third three.
+static vx_status conv3d(vx_device *d)
+{
+    return vx_conv3d(d, T(F32, 5, 3, 4, 6), T(F32, 2, 3, 4, 6), T(BF16, 5, 2, 3, 3, 3),
+                     &(vx_conv3d_params){ .pad_begin = { 2, 1, 1 }, .pad_end = { 0, 1, 1 }, .reflect = true, .bias = T(F32, 5) });
+}
+
+// One frame: a third of the weight is read.
+static vx_status conv3d_of_one_frame(vx_device *d)
+{
+    return vx_conv3d(d, T(F32, 5, 1, 4, 6), T(F32, 2, 1, 4, 6), T(F32, 5, 2, 3, 3, 3),
+                     &(vx_conv3d_params){ .pad_begin = { 2, 1, 1 }, .pad_end = { 0, 1, 1 }, .reflect = true });
+}
+
+static vx_status group_norm(vx_device *d)
+{
+    return vx_group_norm(d, T(F32, 4, 2, 3, 5), T(F32, 4, 2, 3, 5), T(BF16, 4), T(BF16, 4), 2, 1e-6f, true);
+}
+static vx_status gelu(vx_device *d)
+{
+    return vx_gelu(d, T(BF16, 4, 8), T(BF16, 4, 8), true);
+}
+static vx_status embed_blend(vx_device *d)
+{
+    return vx_embed_blend(d, T(F32, 4, 8), T(BF16, 1000, 8), T(I32, 4, 4), T(F32, 4, 4));
+}
+static vx_status snake(vx_device *d)
+{
+    return vx_snake(d, T(F32, 3, 20), T(F32, 3, 20), T(F32, 3));
+}
+
 static const struct {
     const char *op;
     vx_status (*run)(vx_device *);
@@ -98,6 +129,13 @@ static const struct {
     { "to_u8", bytes, 0, 10 + 40, 0 },
     { "conv1d", conv, 2 * 5 * 3 * 7 * 14, 4 * (5 * 14 + 3 * 20 + 5 * 3 * 7 + 5), 4 * (5 * 3 * 7 + 5) },
     { "conv_transpose1d", conv_transpose, 2 * 3 * 5 * 8 * 20, 4 * (5 * 80 + 3 * 20 + 3 * 5 * 8), 4 * 3 * 5 * 8 },
+    { "conv3d", conv3d, 2 * 5 * 2 * 9 * (1 + 2 + 3) * 24, 4 * (5 * 3 * 24 + 2 * 3 * 24) + 2 * 5 * 2 * 27 + 4 * 5,
+      2 * 5 * 2 * 27 + 4 * 5 },
+    { "conv3d", conv3d_of_one_frame, 2 * 5 * 2 * 9 * 24, 4 * (5 * 24 + 2 * 24 + 5 * 2 * 9), 4 * 5 * 2 * 9 },
+    { "group_norm", group_norm, 0, 2 * 4 * (4 * 2 * 15) + 2 * 2 * 4, 2 * 2 * 4 },
+    { "gelu", gelu, 0, 2 * 64, 0 },
+    { "embed_blend", embed_blend, 0, 4 * 8 * 4 + 4 * (4 * 8 * 2) + 2 * (4 * 4 * 4), 4 * (4 * 8 * 2) },
+    { "snake", snake, 0, 2 * 4 * 60 + 4 * 3, 4 * 3 },
     { "qk_norm_rope", heads, 0, 2 * (4 * 2 * 8 * 2) + 2 * (4 * 8 * 2) + 2 * (4 * 3 * 2) + 16, 16 },
 };
 enum { CASES = sizeof cases / sizeof *cases };

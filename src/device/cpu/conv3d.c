@@ -21,7 +21,7 @@
 #include "device/cpu/gather.h"
 
 enum {
-    MOST_COLUMNS = 256, // of a piece; fewer where there would be fewer pieces than FEW_PIECES
+    MOST_COLUMNS = 512, // of a piece; fewer where there would be fewer pieces than FEW_PIECES
     LEAST_COLUMNS = 64,
     FEW_PIECES = 32,
     WINDOW_BYTES = 640 << 10, // a third of the second-level cache
