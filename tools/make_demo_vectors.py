@@ -2,7 +2,7 @@
 """The repository's own golden numbers: what the public reference (diffusers + transformers, CPU) makes of the random demo model.
 
     vortex demo-model DIR --random
-    make_demo_vectors.py DIR tests/data        writes demo_random.float32.safetensors and demo_random.bfloat16.safetensors
+    make_demo_vectors.py DIR/FL2VA tests/data        writes demo_random.float32.safetensors and demo_random.bfloat16.safetensors
 
 Both hold one text-to-video request with the noise convention "diffusers": token ids by the tokenizers library, prompt
 embeddings, first inputs, velocities and timesteps of every evaluation, final latents; float32 (every activation f32) also

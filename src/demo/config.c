@@ -8,14 +8,15 @@ static json_t *numbers(const float *value, int count)
     return list;
 }
 
-json_t *vx_demo_model_index(void)
+json_t *vx_demo_model_index(bool second)
 {
-    return json_pack("{s:s, s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s], s:n, s:[s,s], s:{s:i, s:s, s:[s,s], s:{}, s:{s:f, s:f}}}",
+    json_t *tasks = second ? json_pack("[s]", "ref2va") : json_pack("[s,s]", "t2va", "fl2va");
+    return json_pack("{s:s, s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s], s:n, s:[s,s], s:{s:i, s:s, s:o, s:{}, s:{s:f, s:f}}}",
                      "_class_name", "MiniMaxH3Pipeline", "_diffusers_version", "0.32.2", "text_encoder", "transformers",
                      "MiniMaxH3Qwen3VLHFEncoder", "tokenizer", "transformers", "Qwen2TokenizerFast", "video_vae", "diffusers",
                      "MiniMaxH3VideoVAE", "audio_vae", "diffusers", "MiniMaxH3AudioVAE", "scheduler", "transformer", "diffusers",
-                     "MiniMaxH3DiTModel", "_minimax_h3", "schema_version", 1, "partition", "fl2va", "tasks", "t2va", "fl2va",
-                     "task_aliases", "sigma_shift_scales", "video", 12.0, "audio", 3.0);
+                     "MiniMaxH3DiTModel", "_minimax_h3", "schema_version", 1, "partition", second ? "ref2va" : "fl2va", "tasks",
+                     tasks, "task_aliases", "sigma_shift_scales", "video", 12.0, "audio", 3.0);
 }
 
 json_t *vx_demo_transformer_config(const vx_demo_sizes *z)

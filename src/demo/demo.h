@@ -1,6 +1,6 @@
 // Writing a complete small checkpoint: the parts of the room behind vx_demo_model_write (include/vortex/vortex.h).
 //
-//   write.c          the folder, its files in the official layout, the public function
+//   write.c          the folders, their files in the official layout, the public function
 //   sizes.c          dimensions of the two kinds
 //   tensors.c        a growing list of named tensors, all zero at first
 //   networks.c       the list of each network: names, shapes, formats
@@ -9,6 +9,7 @@
 //   random.c         fills a list with random weights ("random")
 //   pretty*.c        fill a list with constructed ones (pretty.h)
 //
+// Two partitions: FL2VA is whole, Ref2VA has a transformer of its own and shares the rest.
 // Both kinds hold what text-to-video-with-sound needs: the transformer, the language model, the decoders of both VAEs. The
 // encoders are left out, because nothing reads them yet: video VAE encoder.* and quant_conv.*, audio VAE encoder.*,
 // pre_block.*, mean_proj.* and logs_proj.*, the text encoder's vision tower, norm and head.
@@ -56,6 +57,7 @@ typedef struct vx_demo_sizes {
     float audio_mean[VX_DEMO_AUDIO_CHANNELS], audio_std[VX_DEMO_AUDIO_CHANNELS];
 } vx_demo_sizes;
 void vx_demo_sizes_random(vx_demo_sizes *sizes, uint64_t seed); // vocabulary is left to the tokenizer
+void vx_demo_sizes_second(vx_demo_sizes *sizes);                // the transformer of Ref2VA: smaller, every extent another
 
 // ---- tensors ----
 enum { VX_DEMO_NAME = 96 };
@@ -103,7 +105,7 @@ void vx_demo_randomise(vx_demo_tensors *set, uint64_t seed, float scale);
 
 // ---- files ----
 // New references; NULL when there is no memory.
-json_t *vx_demo_model_index(void);
+json_t *vx_demo_model_index(bool second); // of Ref2VA instead of FL2VA
 json_t *vx_demo_transformer_config(const vx_demo_sizes *sizes);
 json_t *vx_demo_language_config(const vx_demo_sizes *sizes, const json_t *special); // special: token to id
 json_t *vx_demo_video_config(const vx_demo_sizes *sizes);

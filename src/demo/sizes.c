@@ -30,3 +30,16 @@ void vx_demo_sizes_random(vx_demo_sizes *z, uint64_t seed)
     statistics(z->video_mean, z->video_std, VX_DEMO_VIDEO_CHANNELS, seed, "video latents", 0.5f, 1.0f);
     statistics(z->audio_mean, z->audio_std, VX_DEMO_AUDIO_CHANNELS, seed, "audio latents", 0.3f, 1.2f);
 }
+
+void vx_demo_sizes_second(vx_demo_sizes *z)
+{
+    z->denoiser.hidden = 60;
+    z->denoiser.layers = 2;
+    z->denoiser.refiner_layers = 1;
+    z->denoiser.heads = 2;
+    z->denoiser.head_dim = 112;
+    z->denoiser.ffn = 76;
+    z->denoiser.timestep_dim = 30;
+    z->denoiser.time_hidden = 40;
+    z->denoiser.time_dim = 20;
+}

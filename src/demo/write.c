@@ -1,11 +1,16 @@
-// One partition in the official layout, directly in the folder:
+// Both partitions in the official layout:
 //
-//   transformer/    config.json  model-0000k-of-00002.safetensors  model.safetensors.index.json
-//   text_encoder/   the same
-//   tokenizer/      vocab.json  merges.txt  tokenizer_config.json
-//   video_vae/      config.json  source/config.json  source/model.safetensors
-//   audio_vae/      config.json  config.yaml  metadata.json  model.safetensors
-//   model_index.json    last: what was interrupted does not look like a model
+//   FL2VA/
+//     transformer/    config.json  model-0000k-of-00002.safetensors  model.safetensors.index.json
+//     text_encoder/   the same
+//     tokenizer/      vocab.json  merges.txt  tokenizer_config.json
+//     video_vae/      config.json  source/config.json  source/model.safetensors
+//     audio_vae/      config.json  config.yaml  metadata.json  model.safetensors
+//     model_index.json
+//   Ref2VA/
+//     transformer/  model_index.json    the rest is FL2VA's
+//
+// The two model_index.json come last, so that what was interrupted does not look like a model.
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +27,7 @@
 enum { SHARDS = 2, SPARE_ROWS = 8, DEFAULT_SEED = 1 };
 
 typedef struct writing {
-    const char *root;
+    const char *root; // of the partition
     bool random, replace;
     uint64_t seed;
     vx_demo_sizes sizes;
@@ -143,6 +148,36 @@ static vx_status write_audio(writing *w, const char *folder)
     return write_weights(w, folder, 0, vx_demo_audio, 1.0f, vx_demo_pretty_audio);
 }
 
+// ---- partitions ----
+static vx_status write_first(writing *w, const char *folder)
+{
+    writing part = *w;
+    part.root = folder;
+    VX_TRY(in_folder(&part, "transformer", write_transformer));
+    VX_TRY(in_folder(&part, "tokenizer", write_tokenizer));
+    VX_TRY(in_folder(&part, "video_vae", write_video));
+    return in_folder(&part, "audio_vae", write_audio);
+}
+
+static vx_status write_second(writing *w, const char *folder)
+{
+    writing part = *w;
+    part.root = folder;
+    part.seed = vx_demo_stream(w->seed, "Ref2VA");
+    if (w->random) vx_demo_sizes_second(&part.sizes);
+    return in_folder(&part, "transformer", write_transformer);
+}
+
+static vx_status write_first_index(writing *w, const char *folder)
+{
+    return vx_demo_json_file(folder, "model_index.json", vx_demo_model_index(false), w->replace);
+}
+
+static vx_status write_second_index(writing *w, const char *folder)
+{
+    return vx_demo_json_file(folder, "model_index.json", vx_demo_model_index(true), w->replace);
+}
+
 vx_status vx_demo_model_write(vx_context *context, const char *folder, const vx_demo_model_params *params)
 {
     (void)context; // nothing here is computed on a device
@@ -158,9 +193,8 @@ vx_status vx_demo_model_write(vx_context *context, const char *folder, const vx_
     else vx_demo_sizes_pretty(&w.sizes);
     VX_TRY(make_folder(folder));
     if (!p.replace) VX_TRY(check_empty(folder));
-    VX_TRY(in_folder(&w, "transformer", write_transformer));
-    VX_TRY(in_folder(&w, "tokenizer", write_tokenizer));
-    VX_TRY(in_folder(&w, "video_vae", write_video));
-    VX_TRY(in_folder(&w, "audio_vae", write_audio));
-    return vx_demo_json_file(folder, "model_index.json", vx_demo_model_index(), p.replace);
+    VX_TRY(in_folder(&w, "FL2VA", write_first));
+    VX_TRY(in_folder(&w, "Ref2VA", write_second));
+    VX_TRY(in_folder(&w, "FL2VA", write_first_index));
+    return in_folder(&w, "Ref2VA", write_second_index);
 }

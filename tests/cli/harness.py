@@ -75,14 +75,15 @@ def start(*args, env=None, cwd=None, **more):
 
 
 def model():
-    """A complete small checkpoint, written once for this program. Leave it as it is; copy_model gives one to break."""
+    """A complete small partition, written once for this program; beside it lies the other one, which has a transformer only.
+    Leave it as it is; copy_model gives one to break."""
     global _model
     if _model is None:
         path = os.path.join(_scratch, "model")
         done = run("demo-model", path, "--random", "-q")
         if done.code:
             raise RuntimeError(str(done))
-        _model = path
+        _model = os.path.join(path, "FL2VA")
     return _model
 
 
