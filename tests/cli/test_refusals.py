@@ -59,7 +59,7 @@ class Refusals(Case):
         for code, args in (
             ("VX-2003", ["-m", folder, *SMALL, "--size", "100x64"]),
             ("VX-2003", ["-m", folder, *SMALL, "--frames", "363"]),
-            ("VX-2006", ["-m", folder, *SMALL, "--first", "x.png"]),
+            ("VX-7001", ["-m", folder, *SMALL, "--first", "x.png"]),
             ("VX-3004", ["-m", folder, *SMALL, "--variant", "ref2va"]),
             ("VX-3003", ["-m", broken["video_vae"], *SMALL]),
             ("VX-3003", ["-m", broken["audio_vae"], *SMALL]),
