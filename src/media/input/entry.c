@@ -12,8 +12,10 @@ static vx_status open_source(vx_mapping **map, vx_source *source, const char **d
     *source = vx_sniff(demuxer, vx_mapping_data(*map), vx_mapping_size(*map));
     if (*source == VX_SOURCE_REFUSED) return vx_source_refused(path, *demuxer);
     if (*source == VX_SOURCE_UNKNOWN) return vx_source_unknown(path, vx_mapping_size(*map));
-    if (*source == VX_SOURCE_CLIP) vx_file_unmap(map);
-    return vx_ok();
+    if (*source != VX_SOURCE_CLIP) return vx_ok();
+    bool cut = vx_container_cut(*demuxer, vx_mapping_data(*map), vx_mapping_size(*map));
+    vx_file_unmap(map);
+    return cut ? vx_fail(VX_ERR_INPUT_FORMAT, "%s: is cut off", path) : vx_ok();
 }
 
 static vx_status probe_picture(vx_input_facts *out, const vx_mapping *map, const char *path)

@@ -27,6 +27,9 @@ vx_source vx_sniff(const char **demuxer, const uint8_t *bytes, size_t size);
 vx_status vx_source_refused(const char *path, const char *name);
 vx_status vx_source_unknown(const char *path, size_t size);
 
+// ---- cut.c ----
+bool vx_container_cut(const char *demuxer, const uint8_t *bytes, size_t size); // shorter than it says itself
+
 // ---- orient.c ----
 // EXIF orientations: 1 upright, 2 flip across, 3 rotate 180, 4 flip down, 5 transpose, 6 rotate 90 clockwise, 7 transverse,
 // 8 rotate 90 counter-clockwise. Any other number means 1.
