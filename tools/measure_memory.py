@@ -4,8 +4,8 @@
     tools/measure_memory.py VORTEX MODEL [--interval MS] [--limit PERCENT] [generate's options ...]
 
 Runs `vortex generate`, reads RssAnon of the process every few milliseconds, and compares each stage's largest value, less
-the value before the first stage began (the program and the opened model), with `vortex plan --json`. Exit 1 if the peak is
-further from the plan than --limit percent. A stage shorter than the interval is shown without a verdict.
+the value before the first stage began (the program and the opened model; the decoded conditions are planned), with
+`vortex plan --json`. Exit 1 if the peak is further from the plan than --limit percent. A stage shorter than the interval is shown without a verdict.
 """
 import argparse
 import json
@@ -75,7 +75,7 @@ def main():
         output = os.path.join(folder, "clip.mp4")
         samples, stages = run([o.vortex, "generate", "--progress", "json", "-o", output] + common, o.interval / 1000)
     before = [v for t, v in samples if t < stages[0][0]]
-    base = before[-1] if before else samples[0][1]
+    base = (before[-1] if before else samples[0][1]) - plan.get("condition_bytes", 0)
     peak = max(v for _, v in samples) - base
     ends = [t for t, _ in stages[1:]] + [samples[-1][0] + 1]
     rows = []

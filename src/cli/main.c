@@ -1,5 +1,6 @@
 // vortex COMMAND ...: finds the command, reads its options, runs it, reports.
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,8 +88,18 @@ static void keep_standard_descriptors(void)
         }
 }
 
+// glibc learns from large blocks that are freed to keep such blocks, up to 64 MB of them. Plans count on having them back.
+static void give_memory_back(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    give_memory_back();
     keep_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); // a reader that went away is an error of that write
     signal(SIGXFSZ, SIG_IGN); // so is a file-size limit

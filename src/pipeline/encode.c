@@ -1,6 +1,7 @@
 // Conditions through the encoders: pictures and videos to normalised latents as the reference samples them, sound to the
 // posterior's mean. Once per set of conditions; several clips share the result.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -116,6 +117,7 @@ static vx_status encode_sound(vx_model *m, const float *sound, int64_t channels,
     vx_stage_need need;
     vx_plan_counts counts;
     vx_arena *arena = NULL;
+    VX_TRY(vx_audio_encoder_fold(m->audio_encoder, dev));
     VX_TRY(vx_need_encode_sound(m, channels, samples, &need, &counts));
     *mean = vx_alloc_array((size_t)(channels * c->latent_channels * vx_ceil_div(samples, c->hop)), sizeof **mean);
     vx_status s = *mean ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
@@ -268,20 +270,48 @@ static bool take_frame(void *user, int64_t slot, int64_t count, const uint8_t *r
 
 enum { MOST_FRAMES = 362 };
 
-static vx_status read_frames(const vx_source *source, bool whole_clip, frames *out)
+// What encoding so many frames takes beside the model, against what there is.
+static vx_status check_room(vx_model *m, const char *input, int64_t count, int64_t height, int64_t width, uint64_t held)
+{
+    vx_stage_need need;
+    vx_plan_counts counts;
+    int64_t shape[4];
+    posterior_shape(m, count, height, width, shape);
+    VX_TRY(vx_need_encode_video(m, count, height, width, &need, &counts));
+    uint64_t bytes = held + need.arena + need.scratch + 2 * vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 4, shape)),
+             available = vx_memory_available();
+    if (bytes <= available) return vx_ok();
+    return vx_remedy(vx_fail(VX_ERR_MEMORY_PLAN, "%s: encoding needs %llu bytes of memory and free are %llu", input,
+                             (unsigned long long)bytes, (unsigned long long)available),
+                     "give a smaller picture or a shorter clip");
+}
+
+// Frames that the file may have, from its headers: a clip's own seconds are measured there, not believed.
+static int64_t frames_at_most(const vx_source *source)
 {
     const vx_input_facts *f = vx_source_facts(source);
-    int64_t slots = 1;
+    if (f->kind != VX_INPUT_VIDEO) return 1;
+    return f->video_s > 0 ? vx_min_i64(MOST_FRAMES, (int64_t)ceil(f->video_s * VX_NATIVE_FPS) + 2) : MOST_FRAMES;
+}
+
+static vx_status read_frames(vx_model *m, const vx_source *source, const char *input, frames *out)
+{
+    const vx_input_facts *f = vx_source_facts(source);
+    int64_t most = frames_at_most(source);
     out->width = to_32(f->width);
     out->height = to_32(f->height);
     if (out->width > 4096 || out->height > 4096)
-        return vx_fail(VX_ERR_RANGE, "%lldx%lld is too large: at most 4096 a side", (long long)f->width, (long long)f->height);
-    out->rgb = vx_alloc_array((size_t)(whole_clip ? MOST_FRAMES : 1), (size_t)(out->width * out->height) * 3);
+        return vx_fail(VX_ERR_RANGE, "%s: %lldx%lld is too large: at most 4096 a side", input, (long long)f->width,
+                       (long long)f->height);
+    size_t each = (size_t)(out->width * out->height) * 3;
+    VX_TRY(check_room(m, input, most, out->height, out->width, (uint64_t)most * each));
+    out->rgb = vx_alloc_array((size_t)most, each);
     VX_NEED_MEMORY(out->rgb, "pixels");
-    if (whole_clip) {
-        VX_TRY(vx_source_each_frame(source, MOST_FRAMES, take_frame, out, &slots));
-        out->count = slots;
-        return out->status;
+    if (f->kind == VX_INPUT_VIDEO) {
+        VX_TRY(vx_source_each_frame(source, most, take_frame, out, &out->count));
+        VX_TRY(out->status);
+        if (!out->count) return vx_fail(VX_ERR_RANGE, "%s: the video is shorter than a frame of 1/24 s", input);
+        return vx_ok();
     }
     uint8_t *rgb = NULL;
     int64_t width, height;
@@ -299,6 +329,16 @@ static vx_status save_posterior(const posterior *p, const char *path, bool repla
     return vx_safetensors_write(path, replace, t, 2, (vx_safetensors_pair[]){ { "vortex_version", vx_version() } }, 1);
 }
 
+// Pixels that are encoded as they lie in their file.
+static vx_status check_pixels(vx_model *m, const vx_source *source, const char *input, const char *kind)
+{
+    const vx_input_facts *f = vx_source_facts(source);
+    if (f->height % 16 || f->width % 16 || f->height < 32 || f->width < 32)
+        return vx_fail_field(VX_ERR_RANGE, kind, "%s: %lldx%lld: each side must be a multiple of 16, at least 32", input,
+                             (long long)f->width, (long long)f->height);
+    return check_room(m, input, vx_source_frames(source), f->height, f->width, 0);
+}
+
 static vx_status encode_frames_to(vx_model *m, const vx_source *source, const char *input, const char *kind, const char *path,
                                   bool replace)
 {
@@ -312,13 +352,11 @@ static vx_status encode_frames_to(vx_model *m, const vx_source *source, const ch
     vx_status s = vx_model_encoders(m, false, true, false);
     if (!s.code && as_is) {
         const vx_input_facts *facts = vx_source_facts(source);
-        f = (frames){ .count = vx_source_frames(source), .height = facts->height, .width = facts->width };
-        if (facts->height % 16 || facts->width % 16 || facts->height < 32 || facts->width < 32)
-            s = vx_fail_field(VX_ERR_RANGE, kind, "%s: %lldx%lld: each side must be a multiple of 16, at least 32", input,
-                              (long long)facts->width, (long long)facts->height);
-        if (!s.code) s = encode_pixels(m, &(pixels){ vx_source_pixels(source), f.count, f.height, f.width }, &p, NULL, NULL);
+        const pixels own = { vx_source_pixels(source), vx_source_frames(source), facts->height, facts->width };
+        s = check_pixels(m, source, input, kind);
+        if (!s.code) s = encode_pixels(m, &own, &p, NULL, NULL);
     } else if (!s.code) {
-        s = read_frames(source, there == VX_INPUT_VIDEO, &f);
+        s = read_frames(m, source, input, &f);
         if (!s.code) s = encode_pixels(m, &(pixels){ f.rgb, f.count, f.height, f.width }, &p, NULL, NULL);
     }
     if (!s.code) s = save_posterior(&p, path, replace);
@@ -358,6 +396,14 @@ static vx_status encode_sound_to(vx_model *m, const vx_source *source, const cha
     return s;
 }
 
+// What is wrong with the input is told of its field.
+static vx_status of_input(const char *kind, vx_status s)
+{
+    if (s.code / 1000 == VX_ERR_INPUT_OPEN / 1000 || s.code == VX_ERR_RANGE)
+        if (!s.field[0]) snprintf(s.field, sizeof s.field, "%s", kind);
+    return s;
+}
+
 vx_status vx_encode(vx_model *model, const vx_encode_params *params, const char *path, bool replace)
 {
     vx_encode_params p = { 0 };
@@ -380,10 +426,11 @@ vx_status vx_encode(vx_model *model, const vx_encode_params *params, const char 
     if (which < 0) return vx_fail_field(VX_ERR_REQUIRED, "image", "one input is needed: image, video, audio, pixels or waveform");
     if (!path || !*path) return vx_fail_field(VX_ERR_REQUIRED, "save_tensors", "no output was named (--save-tensors FILE)");
     vx_source *source = NULL;
-    VX_TRY(which >= 3 ? vx_source_open_samples(&source, given[which].input) : vx_source_open(&source, given[which].input));
+    VX_TRY(of_input(given[which].kind, which >= 3 ? vx_source_open_samples(&source, given[which].input)
+                                                  : vx_source_open(&source, given[which].input)));
     bool sound = which == 2 || which == 4;
     vx_status s = sound ? encode_sound_to(model, source, given[which].input, given[which].kind, path, replace)
                         : encode_frames_to(model, source, given[which].input, given[which].kind, path, replace);
     vx_source_close(&source);
-    return s;
+    return of_input(given[which].kind, s);
 }

@@ -167,6 +167,7 @@ vx_status vx_job_prepare(vx_job *job, const vx_request *request);
 vx_status vx_job_plan(vx_job *job); // fills job->plan
 void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, int64_t steps);
 uint64_t vx_memory_available(void);
+uint64_t vx_condition_bytes(const vx_job *job); // of the decoded conditions, on the host until they are encoded
 
 // Bytes that planning found for one stage, kept so that the run takes the same.
 typedef struct vx_stage_need {
@@ -182,6 +183,7 @@ vx_status vx_need_encode_sound(vx_model *model, int64_t channels, int64_t sample
 
 // The stages as functions of their device: on the plan device they count, on the real one they compute.
 vx_status vx_text_stage(vx_job *job, vx_device *dev, vx_arena *arena, vx_tensor out); // out [text_rows, hidden] act
+size_t vx_tower_room(const vx_job *job); // bytes on the host that the text stage takes for resized pictures
 typedef struct vx_denoise_io {
     const void *embeds;
     const float *video_noise, *audio_noise;

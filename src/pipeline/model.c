@@ -187,7 +187,7 @@ vx_status vx_model_encoders(vx_model *m, bool vision, bool video, bool audio)
     }
     if (audio && !m->audio_encoder) {
         VX_TRY(open_component(m, VX_AUDIO_VAE));
-        VX_TRY(vx_audio_encoder_open(&m->audio_encoder, m->component[VX_AUDIO_VAE], m->context->device));
+        VX_TRY(vx_audio_encoder_bind(&m->audio_encoder, m->component[VX_AUDIO_VAE]));
     }
     m->load_s += vx_clock_s() - began;
     return vx_ok();

@@ -145,21 +145,31 @@ static vx_status check_memory(const vx_plan *p, uint64_t limit)
                              p->stage[worst].name, vx_bytes_text(need, p->host_bytes), (unsigned long long)p->host_bytes,
                              limit ? "the limit is" : "free are", vx_bytes_text(have, p->available_bytes),
                              (unsigned long long)p->available_bytes),
-                     "ask for a smaller --size or fewer --frames, or free memory");
+                     worst == VX_STAGE_ENCODE ? "ask for a smaller --reference-short-edge or --canvas-short-edge, or free memory"
+                                              : "ask for a smaller --size or fewer --frames, or free memory");
+}
+
+uint64_t vx_condition_bytes(const vx_job *job)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < job->conditions.count; i++) {
+        const vx_prepared *p = &job->conditions.item[i];
+        bytes += (uint64_t)(p->frames * p->height * p->width * 3) + (uint64_t)p->samples * VX_SOUND_CHANNELS * sizeof(float);
+    }
+    return bytes;
 }
 
 // The encoding stage: conditions one after the other, so the largest counts; their samples lie on the host meanwhile.
-static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *samples, uint64_t *latents)
+static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint64_t *folded)
 {
     vx_stage_plan *stage = &job->plan.stage[VX_STAGE_ENCODE];
     uint64_t most = 0;
-    *samples = *latents = 0;
+    *latents = *folded = 0;
     for (int i = 0; i < job->conditions.count; i++) {
         const vx_prepared *p = &job->conditions.item[i];
         const vx_condition_rows *rows = &job->rows[i];
         vx_stage_need need;
         vx_plan_counts counts;
-        *samples += (uint64_t)(p->frames * p->height * p->width * 3) + (uint64_t)p->samples * VX_SOUND_CHANNELS * sizeof(float);
         uint64_t latent = (uint64_t)(rows->latent_frames * rows->latent_height * rows->latent_width) *
                           (uint64_t)job->video_shape[0] * sizeof(float);
         *latents += latent + (uint64_t)(rows->audio_frames * VX_SOUND_CHANNELS * job->audio_shape[1]) * sizeof(float);
@@ -170,12 +180,16 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *samples, uint
             if (need.arena + need.scratch + latent > most) most = need.arena + need.scratch + latent;
         }
         if (p->sound) {
+            size_t kept, passing;
+            VX_TRY(vx_audio_encoder_fold_bytes(job->model->audio_encoder, job->model->context->device, &kept, &passing));
             VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
             stage->flop += counts.flop;
+            *folded = kept;
             if (need.arena + need.scratch > most) most = need.arena + need.scratch;
+            if (passing > most) most = passing;
         }
     }
-    if (job->conditions.count) stage->host_bytes = most + held + *samples + *latents;
+    if (job->conditions.count) stage->host_bytes = most + held + vx_condition_bytes(job) + *latents + *folded;
     return vx_ok();
 }
 
@@ -206,13 +220,13 @@ vx_status vx_job_plan(vx_job *job)
             set_stage(&p->stage[VX_STAGE_TEXT], "text", &counts, need.arena + need.scratch + embeds + layout);
         }
         held += embeds + layout + vx_record_bytes(job);
-        uint64_t samples, latents;
-        VX_TRY_IN(plan_encode(job, held, &samples, &latents), "plan of encode");
-        p->stage[VX_STAGE_TEXT].host_bytes += samples;
-        held += 2 * latents; // the cache keeps one, the denoiser's noised copy is another
+        uint64_t latents, folded;
+        VX_TRY_IN(plan_encode(job, held, &latents, &folded), "plan of encode");
+        if (p->stage[VX_STAGE_TEXT].name) p->stage[VX_STAGE_TEXT].host_bytes += vx_condition_bytes(job) + vx_tower_room(job);
+        held += 2 * latents + folded; // the job's and the cache's
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
-        set_stage(&p->stage[VX_STAGE_DENOISE], "denoise", &counts, need.arena + need.scratch + held);
+        set_stage(&p->stage[VX_STAGE_DENOISE], "denoise", &counts, need.arena + need.scratch + held + latents); // and noised
     }
     if (!p->num_frames && job->video_shape[1]) p->num_frames = vx_decoded_frames(job->video_shape[1]);
     p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
@@ -247,6 +261,7 @@ vx_status vx_job_plan(vx_job *job)
         p->flop += p->stage[i].flop;
         if (p->stage[i].host_bytes > p->host_bytes) p->host_bytes = p->stage[i].host_bytes;
     }
-    p->available_bytes = r->memory_limit ? r->memory_limit : vx_memory_available();
+    // The conditions lie in memory already, and are counted in the stages.
+    p->available_bytes = r->memory_limit ? r->memory_limit : vx_memory_available() + vx_condition_bytes(job);
     return check_memory(p, r->memory_limit);
 }

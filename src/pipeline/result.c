@@ -236,6 +236,7 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
         json_object_set_new(o, "stages", stages);
         json_object_set_new(o, "flop", json_real(job->plan.flop));
         json_object_set_new(o, "host_bytes", json_integer((json_int_t)job->plan.host_bytes));
+        json_object_set_new(o, "condition_bytes", json_integer((json_int_t)vx_condition_bytes(job)));
         json_object_set_new(o, "available_bytes", json_integer((json_int_t)job->plan.available_bytes));
         json_object_set_new(o, "device", json_string(vx_device_name(model->context->device)));
         json_object_set_new(o, "model", model_object(model));

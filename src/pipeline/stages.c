@@ -13,14 +13,32 @@ static void language_layer(void *user, int layer)
     vx_job_progress(user, "text", VX_STAGE_TEXT, layer + 1, VX_LANGUAGE_LAYERS);
 }
 
-// The pixels of a vision block at the tower's size: the condition's own where that is the same, else resized into `room`.
+// Bytes of a vision block's pixels that are resized for the tower: 0 where the condition has the tower's size already.
+static size_t tower_room(const vx_prepared *p, const vx_vision_place *place)
+{
+    int64_t height = place->grid_height * 32, width = place->grid_width * 32;
+    if (height == p->height && width == p->width) return 0;
+    return (size_t)(height * width) * 3 * (p->kind == VX_CONDITION_VIDEO ? 2 : 1);
+}
+
+size_t vx_tower_room(const vx_job *job)
+{
+    size_t most = 0;
+    for (int i = 0; i < job->presentation.place_count; i++) {
+        const vx_vision_place *place = &job->presentation.places[i];
+        size_t room = tower_room(&job->conditions.item[place->condition], place);
+        if (room > most) most = room;
+    }
+    return most;
+}
+
+// The pixels of one frame of a block: the condition's own, or resized into `room`.
 static vx_status tower_pixels(const vx_prepared *p, int64_t frame, int64_t height, int64_t width, uint8_t *room,
                               const uint8_t **out)
 {
     const uint8_t *rgb = p->pixels + (size_t)(frame * p->height * p->width) * 3;
-    *out = rgb;
-    if (height == p->height && width == p->width) return vx_ok();
-    *out = room;
+    *out = room ? room : rgb;
+    if (!room) return vx_ok();
     return vx_resize(room, width, height, rgb, p->width, p->height, VX_RESIZE_BICUBIC_TORCH);
 }
 
@@ -32,7 +50,7 @@ static vx_status see(vx_job *job, vx_device *dev, vx_arena *arena, const vx_visi
     out->row = place->row;
     out->features = vx_arena_tensor(arena, job->request.act, place->rows, dim);
     for (int i = 0; i < 3; i++) out->deep[i] = vx_arena_tensor(arena, job->request.act, place->rows, dim);
-    size_t mark = vx_arena_mark(arena), bytes = (size_t)(height * width) * 3;
+    size_t mark = vx_arena_mark(arena), bytes = tower_room(p, place);
     const uint8_t *first = NULL, *second = NULL;
     vx_status s = vx_ok();
     uint8_t *room = NULL;
@@ -40,10 +58,11 @@ static vx_status see(vx_job *job, vx_device *dev, vx_arena *arena, const vx_visi
         bool video = p->kind == VX_CONDITION_VIDEO;
         // The last sampled frame is shown twice when their number is odd.
         int64_t next = (place->frame + 1) * VX_SAMPLED_EVERY < p->frames ? place->frame + 1 : place->frame;
-        room = vx_alloc(2 * bytes);
-        if (!room) return vx_fail(VX_ERR_MEMORY, "no memory for pixels");
+        room = bytes ? vx_alloc(bytes) : NULL;
+        if (bytes && !room) return vx_fail(VX_ERR_MEMORY, "no memory for pixels");
         s = tower_pixels(p, video ? place->frame * VX_SAMPLED_EVERY : 0, height, width, room, &first);
-        if (!s.code && video) s = tower_pixels(p, next * VX_SAMPLED_EVERY, height, width, room + bytes, &second);
+        if (!s.code && video)
+            s = tower_pixels(p, next * VX_SAMPLED_EVERY, height, width, room ? room + bytes / 2 : NULL, &second);
     }
     if (!s.code) s = vx_vision_encode(job->model->vision, dev, arena, out->features, out->deep, first, second, height, width);
     vx_free(room);
