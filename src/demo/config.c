@@ -45,10 +45,17 @@ json_t *vx_demo_language_config(const vx_demo_sizes *z, const json_t *special)
                   "rms_norm_eps", 1e-6, "rope_scaling", "mrope_interleaved", 1, "mrope_section", (json_int_t)z->text.section[0],
                   (json_int_t)z->text.section[1], (json_int_t)z->text.section[2], "rope_type", "default", "rope_theta", 5000000,
                   "vocab_size", (json_int_t)z->text.vocabulary);
-    return json_pack("{s:[s], s:O, s:s, s:o, s:b, s:O, s:O, s:O}", "architectures", "Qwen3VLForConditionalGeneration",
+    json_t *vision = json_pack(
+        "{s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:s, s:I, s:I, s:I, s:i, s:i, s:i}", "deepstack_visual_indexes",
+        (json_int_t)z->vision.deep[0], (json_int_t)z->vision.deep[1], (json_int_t)z->vision.deep[2], "depth",
+        (json_int_t)z->vision.layers, "hidden_act", "gelu_pytorch_tanh", "hidden_size", (json_int_t)z->vision.hidden,
+        "in_channels", 3, "intermediate_size", (json_int_t)z->vision.ffn, "model_type", "qwen3_vl", "num_heads",
+        (json_int_t)z->vision.heads, "num_position_embeddings", (json_int_t)(z->vision.side * z->vision.side), "out_hidden_size",
+        (json_int_t)z->text.hidden, "patch_size", 16, "spatial_merge_size", 2, "temporal_patch_size", 2);
+    return json_pack("{s:[s], s:O, s:s, s:o, s:b, s:O, s:o, s:O, s:O}", "architectures", "Qwen3VLForConditionalGeneration",
                      "image_token_id", json_object_get(special, "<|image_pad|>"), "model_type", "qwen3_vl", "text_config", text,
-                     "tie_word_embeddings", 0, "video_token_id", json_object_get(special, "<|video_pad|>"), "vision_end_token_id",
-                     json_object_get(special, "<|vision_end|>"), "vision_start_token_id",
+                     "tie_word_embeddings", 0, "video_token_id", json_object_get(special, "<|video_pad|>"), "vision_config",
+                     vision, "vision_end_token_id", json_object_get(special, "<|vision_end|>"), "vision_start_token_id",
                      json_object_get(special, "<|vision_start|>"));
 }
 
@@ -62,20 +69,25 @@ json_t *vx_demo_video_config(const vx_demo_sizes *z)
                      numbers(z->video_std, VX_DEMO_VIDEO_CHANNELS));
 }
 
-// The encoder's members state the released plan at a quarter of its width; its tensors are not there.
 json_t *vx_demo_video_source_config(const vx_demo_sizes *z)
 {
+    json_t *multiples = json_array(), *space = json_array(), *time = json_array();
+    for (int level = 0; level < z->video.levels; level++) {
+        json_array_append_new(multiples, json_integer((json_int_t)(z->video.widths[level] / z->video.widths[0])));
+        json_array_append_new(space, json_integer(vx_demo_space_stride(level)));
+        json_array_append_new(time, json_integer(vx_demo_time_stride(level)));
+    }
     json_t *vit = json_pack("{s:I, s:s, s:b, s:I, s:b, s:s, s:I, s:b, s:s, s:f, s:f}", "dim_head", (json_int_t)z->video.head_dim,
                             "ffn_activation_fn", "silu", "ffn_use_gated", 1, "heads", (json_int_t)z->video.heads, "norm_affine",
                             1, "norm_type", "rms_norm", "num_layers", (json_int_t)z->video.layers, "qk_norm_affine", 0,
                             "qk_norm_type", "rms_norm", "rope_dim_ratio", 0.75, "rope_theta", 100.0);
-    return json_pack("{s:s, s:b, s:b, s:i, s:[i,i,i,i,i,i], s:i, s:i, s:i, s:i, s:s, s:s, s:[i,i,i,i,i,i], s:[i,i,i,i,i,i], s:b, "
+    return json_pack("{s:s, s:b, s:b, s:I, s:o, s:i, s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:b, "
                      "s:b, s:b, s:i, s:i, s:i, s:o}",
-                     "_class_name", "AutoencoderKLLegacy", "causal_decoder", 0, "causal_encoder", 1, "ch", 32, "ch_mult", 1, 2, 2,
-                     4, 4, 8, "embed_dim", VX_DEMO_VIDEO_CHANNELS, "in_channels", 3, "num_res_blocks", 2, "out_ch", 3,
-                     "padding_mode", "reflect", "pixel_norm_type", "imagenet", "space_down", 2, 2, 2, 2, 1, 1, "time_down", 1, 2,
-                     2, 1, 1, 1, "use_3d_conv", 1, "use_t_isolated_gn", 1, "use_vit_decoder", 1, "vae_ratio", 16, "vae_ratio_t",
-                     4, "z_channels", VX_DEMO_VIDEO_CHANNELS, "vit_decoder_kwargs", vit);
+                     "_class_name", "AutoencoderKLLegacy", "causal_decoder", 0, "causal_encoder", 1, "ch",
+                     (json_int_t)z->video.widths[0], "ch_mult", multiples, "embed_dim", VX_DEMO_VIDEO_CHANNELS, "in_channels", 3,
+                     "num_res_blocks", 1, "out_ch", 3, "padding_mode", "reflect", "pixel_norm_type", "imagenet", "space_down",
+                     space, "time_down", time, "use_3d_conv", 1, "use_t_isolated_gn", 1, "use_vit_decoder", 1, "vae_ratio", 16,
+                     "vae_ratio_t", 4, "z_channels", VX_DEMO_VIDEO_CHANNELS, "vit_decoder_kwargs", vit);
 }
 
 json_t *vx_demo_audio_config(const vx_demo_sizes *z)
@@ -87,11 +99,14 @@ json_t *vx_demo_audio_config(const vx_demo_sizes *z)
                      numbers(z->audio_std, VX_DEMO_AUDIO_CHANNELS));
 }
 
+// The heads of the encoder's attention stand in no released file; there are 8.
 json_t *vx_demo_audio_metadata(const vx_demo_sizes *z)
 {
-    const int *r = vx_demo_rates;
-    return json_pack("{s:{s:{s:b, s:I, s:[i,i,i,i,i,i,i], s:s, s:i, s:[i,i,i,i,i], s:I, s:i, s:i}}}", "metadata", "kwargs",
+    const int *r = vx_demo_rates, *e = vx_demo_encoder_rates;
+    return json_pack("{s:{s:{s:b, s:I, s:[i,i,i,i,i,i,i], s:s, s:I, s:[i,i,i,i,i], s:I, s:I, s:i, s:i}}}", "metadata", "kwargs",
                      "attn_proj", 1, "decoder_dim", (json_int_t)z->audio.decoder_dim, "decoder_rates", r[0], r[1], r[2], r[3],
-                     r[4], r[5], r[6], "decoder_type", "bigvgan", "encoder_dim", 4, "encoder_rates", 2, 4, 4, 5, 5, "latent_dim",
-                     (json_int_t)z->audio.latent_dim, "sample_rate", 32000, "vae_latent_channels", VX_DEMO_AUDIO_CHANNELS);
+                     r[4], r[5], r[6], "decoder_type", "bigvgan", "encoder_dim", (json_int_t)z->audio.encoder_dim,
+                     "encoder_rates", e[0], e[1], e[2], e[3], e[4], "latent_dim", (json_int_t)z->audio.latent_dim,
+                     "num_attention_heads", (json_int_t)z->audio.heads, "sample_rate", 32000, "vae_latent_channels",
+                     VX_DEMO_AUDIO_CHANNELS);
 }

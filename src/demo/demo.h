@@ -4,15 +4,14 @@
 //   sizes.c          dimensions of the two kinds
 //   tensors.c        a growing list of named tensors, all zero at first
 //   networks.c       the list of each network: names, shapes, formats
+//   encoders.c       the same of the networks that read pictures, clips and sounds
 //   config.c         config.json and its companions
 //   vocabulary.c     a byte-level BPE tokenizer of its own
 //   random.c         fills a list with random weights ("random")
 //   pretty*.c        fill a list with constructed ones (pretty.h)
 //
 // Two partitions: FL2VA is whole, Ref2VA has a transformer of its own and shares the rest.
-// Both kinds hold what text-to-video-with-sound needs: the transformer, the language model, the decoders of both VAEs. The
-// encoders are left out, because nothing reads them yet: video VAE encoder.* and quant_conv.*, audio VAE encoder.*,
-// pre_block.*, mean_proj.* and logs_proj.*, the text encoder's vision tower, norm and head.
+// Left out are the text encoder's last norm and head, which nothing reads.
 //
 // Numbers: every value is a function of seed and tensor name by integer arithmetic, correctly rounded operations and
 // tensor/mathf.h, so that the bytes are the same on every machine.
@@ -36,9 +35,15 @@ enum {
     VX_DEMO_KERNELS = 3, // residual blocks of a stage
     VX_DEMO_PAIRS = 3,   // convolution pairs of a block
     VX_DEMO_PATCH = 3 * 4 * 16 * 16,
+    VX_DEMO_LEVELS = 6,         // of the video encoder, at most
+    VX_DEMO_ENCODER_STAGES = 5, // of the audio encoder
+    VX_DEMO_DEEP = 3,           // features of the vision tower's inner blocks
 };
-extern const int vx_demo_rates[VX_DEMO_STAGES];    // 5 5 2 2 2 2 2
-extern const int vx_demo_kernels[VX_DEMO_KERNELS]; // 3 7 11
+extern const int vx_demo_rates[VX_DEMO_STAGES];                 // 5 5 2 2 2 2 2
+extern const int vx_demo_kernels[VX_DEMO_KERNELS];              // 3 7 11
+extern const int vx_demo_encoder_rates[VX_DEMO_ENCODER_STAGES]; // 2 4 4 5 5
+int vx_demo_space_stride(int level);                            // 2 2 2 2 1 1
+int vx_demo_time_stride(int level);                             // 1 2 2 1 1 1
 
 typedef struct vx_demo_sizes {
     struct {
@@ -48,10 +53,15 @@ typedef struct vx_demo_sizes {
         int64_t hidden, layers, heads, kv_heads, head_dim, ffn, section[3], vocabulary;
     } text;
     struct {
-        int64_t layers, heads, head_dim;
-    } video; // FFN width 4 * heads * head_dim
+        int64_t hidden, layers, heads, ffn, side, deep[VX_DEMO_DEEP]; // side: of the square of learned positions
+    } vision;
     struct {
-        int64_t latent_dim, decoder_dim;
+        int64_t layers, heads, head_dim; // of the decoder; FFN width 4 * heads * head_dim
+        int levels;                      // of the encoder
+        int64_t widths[VX_DEMO_LEVELS];  // multiples of the first
+    } video;
+    struct {
+        int64_t latent_dim, decoder_dim, encoder_dim, heads;
     } audio;
     float video_mean[VX_DEMO_VIDEO_CHANNELS], video_std[VX_DEMO_VIDEO_CHANNELS];
     float audio_mean[VX_DEMO_AUDIO_CHANNELS], audio_std[VX_DEMO_AUDIO_CHANNELS];
@@ -91,6 +101,15 @@ vx_status vx_demo_transformer(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 vx_status vx_demo_language(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 vx_status vx_demo_video(vx_demo_tensors *set, const vx_demo_sizes *sizes);
 vx_status vx_demo_audio(vx_demo_tensors *set, const vx_demo_sizes *sizes);
+// Their parts that read; called by the above.
+vx_status vx_demo_vision(vx_demo_tensors *set, const vx_demo_sizes *sizes);
+vx_status vx_demo_video_encoder(vx_demo_tensors *set, const vx_demo_sizes *sizes);
+vx_status vx_demo_audio_encoder(vx_demo_tensors *set, const vx_demo_sizes *sizes);
+
+vx_status vx_demo_linear(vx_demo_tensors *set, int64_t n, int64_t k, bool bias, const char *prefix, const char *name);
+// A convolution as direction and length. `rows`: extent of axis 0, the output channels or, transposed, the input channels.
+vx_status vx_demo_normed_conv(vx_demo_tensors *set, int64_t rows, int64_t columns, int64_t kernel, int64_t bias,
+                              const char *prefix, const char *name);
 
 // ---- weights ----
 // splitmix64 (Steele, Lea, Flood 2014): one 64-bit word a call.

@@ -16,8 +16,9 @@ void vx_demo_sizes_pretty(vx_demo_sizes *z)
                       .time_hidden = 128,
                       .time_dim = 8 },
         .text = { .hidden = 32, .layers = 51, .heads = 2, .kv_heads = 1, .head_dim = 16, .ffn = 48, .section = { 4, 2, 2 } },
-        .video = { .layers = 2, .heads = 2, .head_dim = 32 },
-        .audio = { .latent_dim = 64, .decoder_dim = 128 },
+        .vision = { .hidden = 32, .layers = 4, .heads = 2, .ffn = 40, .side = 16, .deep = { 0, 1, 2 } },
+        .video = { .layers = 2, .heads = 2, .head_dim = 32, .levels = 5, .widths = { 32, 32, 32, 32, 96 } },
+        .audio = { .latent_dim = 64, .decoder_dim = 128, .encoder_dim = 2, .heads = 8 },
     };
     for (int i = 0; i < VX_DEMO_VIDEO_CHANNELS; i++) z->video_std[i] = 1.0f;
     for (int i = 0; i < VX_DEMO_AUDIO_CHANNELS; i++) z->audio_std[i] = 1.0f;

@@ -3,8 +3,10 @@
 //   language model   random, gentle: token rows that differ with the words and their order
 //   transformer      one step of denoising is a low pass: every noise field is averaged over its neighbourhood, blended into
 //                    colours by what the prompt says, and the velocity leads straight to the result
-//   video VAE        a latent is a colour with its slopes, a patch the plane through it, softly limited
-//   audio VAE        a latent is the loudness of the notes of a chord
+//   video VAE        a latent is a colour with its slopes, a patch the plane through it, softly limited; a picture becomes
+//                    the planes that fit it best
+//   audio VAE        a latent is the loudness of the notes of a chord; what listens is random
+//   vision tower     random, like the language model
 #ifndef VX_DEMO_PRETTY_H
 #define VX_DEMO_PRETTY_H
 
@@ -15,6 +17,7 @@ void vx_demo_sizes_pretty(vx_demo_sizes *sizes); // vocabulary is left to the to
 vx_status vx_demo_pretty_transformer(vx_demo_tensors *set, const vx_demo_sizes *sizes, uint64_t seed);
 vx_status vx_demo_pretty_language(vx_demo_tensors *set, const vx_demo_sizes *sizes, uint64_t seed);
 vx_status vx_demo_pretty_video(vx_demo_tensors *set, const vx_demo_sizes *sizes, uint64_t seed);
+void vx_demo_pretty_video_encoder(vx_demo_tensors *set); // called by the above
 vx_status vx_demo_pretty_audio(vx_demo_tensors *set, const vx_demo_sizes *sizes, uint64_t seed);
 
 // ---- what transformer and video VAE agree on ---------------------------------------------------------------------------
@@ -28,6 +31,9 @@ enum { VX_DEMO_LATENT_SINGLE = VX_DEMO_COLOURS * VX_DEMO_PARTS };
 // A latent is two units wide on a canvas of 256 x 256, to which slopes along x and y are brought; a frame is 5/3 units long.
 #define VX_DEMO_LATENT_UNITS 2.0f
 #define VX_DEMO_FRAME_UNITS  (5.0f / 3.0f)
+// RGB is 0.5 for a colour of 0; a colour of 1 adds the contrast. Pixels come and go normalised, as the VAE has them.
+#define VX_DEMO_CONTRAST 0.23f
+extern const float vx_demo_pixel_mean[VX_DEMO_COLOURS], vx_demo_pixel_std[VX_DEMO_COLOURS];
 // The notes: 4:5:6:8 on the fourth multiple of the frame rate of audio latents (40 Hz), so that a latent holds whole periods.
 enum { VX_DEMO_NOTES = 4 };
 extern const int vx_demo_note_hz[VX_DEMO_NOTES];

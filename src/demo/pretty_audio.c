@@ -94,7 +94,10 @@ static void put_stages(vx_demo_tensors *set)
 
 vx_status vx_demo_pretty_audio(vx_demo_tensors *set, const vx_demo_sizes *z, uint64_t seed)
 {
-    (void)z, (void)seed;
+    (void)z;
+    int first = 0; // of the encoder's, which are the last
+    while (strncmp(set->tensor[first].name, "encoder.", 8) != 0) first++;
+    vx_demo_randomise(&(vx_demo_tensors){ .tensor = &set->tensor[first], .count = set->count - first }, seed, 1.0f);
     vx_demo_tensor *in = vx_demo_get(set, "dec_in_proj.weight"), *bias = vx_demo_get(set, "dec_in_proj.bias");
     vx_demo_tensor *pre = vx_demo_get(set, "decoder.conv_pre.weight_v");
     for (int note = 0; note < VX_DEMO_NOTES; note++) {

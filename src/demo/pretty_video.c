@@ -1,4 +1,4 @@
-// The pretty video VAE. A token carries its latent (colours with slopes, pretty.h) twice, once negated, so that the mean over
+// The pretty video decoder. A token carries its latent (colours with slopes, pretty.h) twice, once negated, so that the mean over
 // channels is zero, and a large constant likewise, so that the norms only scale:
 //
 //   0..23 latent   24..47 the same negated   48 constant   49 its negative
@@ -14,9 +14,8 @@ enum { LATENT = 0, MIRROR = VX_DEMO_VIDEO_CHANNELS, CONSTANT = 2 * VX_DEMO_VIDEO
 static const float constant = 64.0f;
 static const float open = 24.0f; // silu(24) is 24 to 1e-9
 
-static const float pixel_mean[VX_DEMO_COLOURS] = { 0.485f, 0.456f, 0.406f },
-                   pixel_std[VX_DEMO_COLOURS] = { 0.229f, 0.224f, 0.225f };
-static const float contrast = 0.23f; // of RGB for a colour of 1
+const float vx_demo_pixel_mean[VX_DEMO_COLOURS] = { 0.485f, 0.456f, 0.406f },
+            vx_demo_pixel_std[VX_DEMO_COLOURS] = { 0.229f, 0.224f, 0.225f };
 
 // A unit of the gated MLP in the making: rows of w1 (gates, then values), a column of w2.
 typedef struct mlp {
@@ -120,8 +119,8 @@ static void draw_planes(vx_demo_tensors *set, int64_t dim)
     const float pixel = VX_DEMO_LATENT_UNITS / 16.0f / VX_DEMO_LENGTH_SPACE, frame = VX_DEMO_FRAME_UNITS / VX_DEMO_LENGTH_TIME;
     for (int i = 0; i < VX_DEMO_PATCH; i++) {
         const int c = i / (4 * 16 * 16), dt = i / (16 * 16) % 4, dy = i / 16 % 16, dx = i % 16, value = c * VX_DEMO_PARTS;
-        const float gain = contrast / pixel_std[c];
-        bias->value[i] = (0.5f - pixel_mean[c]) / pixel_std[c];
+        const float gain = VX_DEMO_CONTRAST / vx_demo_pixel_std[c];
+        bias->value[i] = (0.5f - vx_demo_pixel_mean[c]) / vx_demo_pixel_std[c];
         *vx_demo_at(weight, i, value) = gain;
         *vx_demo_at(weight, i, value + VX_DEMO_SLOPE_X) = gain * ((float)dx - 7.5f) * pixel;
         *vx_demo_at(weight, i, value + VX_DEMO_SLOPE_Y) = gain * ((float)dy - 7.5f) * pixel;
@@ -131,7 +130,7 @@ static void draw_planes(vx_demo_tensors *set, int64_t dim)
 
 vx_status vx_demo_pretty_video(vx_demo_tensors *set, const vx_demo_sizes *z, uint64_t seed)
 {
-    (void)seed; // a decoder is the same for all
+    (void)seed; // the same for all
     const int64_t dim = z->video.heads * z->video.head_dim;
     vx_demo_tensor *quant = vx_demo_get(set, "post_quant_conv.weight"), *embed = vx_demo_get(set, "decoder.x_embedder.weight");
     vx_demo_tensor *bias = vx_demo_get(set, "decoder.x_embedder.bias");
@@ -147,5 +146,6 @@ vx_status vx_demo_pretty_video(vx_demo_tensors *set, const vx_demo_sizes *z, uin
     move_to_last_frame(set);
     limit_colours(set);
     draw_planes(set, dim);
+    vx_demo_pretty_video_encoder(set);
     return vx_ok();
 }

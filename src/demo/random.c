@@ -45,11 +45,14 @@ void vx_demo_randomise(vx_demo_tensors *set, uint64_t seed, float scale)
         const char *name = t->name;
         const int64_t fan_in = t->rank ? t->count / t->shape[0] : 1;
         uint64_t stream = vx_demo_stream(seed, name);
-        if (vx_has_suffix(name, ".filter") || vx_has_suffix(name, ".inv_freq") || vx_has_suffix(name, ".mask_token")) continue;
+        if (vx_has_suffix(name, ".filter") || vx_has_suffix(name, ".inv_freq") || vx_has_suffix(name, ".mask_token") ||
+            vx_has_suffix(name, ".zero_k_bias"))
+            continue;
         if (vx_has_suffix(name, "self_attn.q_norm.weight") || vx_has_suffix(name, "self_attn.k_norm.weight"))
             fill(t, &stream, 1.25f, 0.25f);
         else if (vx_has_suffix(name, "q_norm.weight") || vx_has_suffix(name, "k_norm.weight")) fill(t, &stream, 2.0f, 0.4f);
         else if (vx_has_suffix(name, ".weight_g")) fill(t, &stream, 0.75f, 0.1f);
+        else if (t->rank == 3 && vx_has_suffix(name, ".alpha")) fill(t, &stream, 1.0f, 0.25f);
         else if (t->rank >= 2) fill(t, &stream, 0.0f, boost(name) * scale / sqrtf((float)fan_in));
         else if (strstr(name, "norm") && vx_has_suffix(name, ".weight")) fill(t, &stream, 1.0f, 0.2f);
         else if (strstr(name, ".scale")) fill(t, &stream, 0.5f, 0.2f);

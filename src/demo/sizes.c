@@ -24,8 +24,9 @@ void vx_demo_sizes_random(vx_demo_sizes *z, uint64_t seed)
                       .time_hidden = 52,
                       .time_dim = 36 },
         .text = { .hidden = 44, .layers = 52, .heads = 4, .kv_heads = 2, .head_dim = 24, .ffn = 68, .section = { 6, 3, 3 } },
-        .video = { .layers = 5, .heads = 3, .head_dim = 24 },
-        .audio = { .latent_dim = 96, .decoder_dim = 128 },
+        .vision = { .hidden = 32, .layers = 4, .heads = 2, .ffn = 40, .side = 6, .deep = { 0, 1, 3 } },
+        .video = { .layers = 5, .heads = 3, .head_dim = 24, .levels = 4, .widths = { 32, 32, 32, 32 } },
+        .audio = { .latent_dim = 96, .decoder_dim = 128, .encoder_dim = 2, .heads = 4 },
     };
     statistics(z->video_mean, z->video_std, VX_DEMO_VIDEO_CHANNELS, seed, "video latents", 0.5f, 1.0f);
     statistics(z->audio_mean, z->audio_std, VX_DEMO_AUDIO_CHANNELS, seed, "audio latents", 0.3f, 1.2f);

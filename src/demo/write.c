@@ -165,6 +165,7 @@ static vx_status write_second(writing *w, const char *folder)
     part.root = folder;
     part.seed = vx_demo_stream(w->seed, "Ref2VA");
     if (w->random) vx_demo_sizes_second(&part.sizes);
+    else part.sizes.denoiser.refiner_layers = 1;
     return in_folder(&part, "transformer", write_transformer);
 }
 
