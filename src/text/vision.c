@@ -107,7 +107,7 @@ static vx_status bind(vx_vision *v, vx_component *c)
     for (int64_t i = 0; i < g->depth; i++) VX_TRY(bind_block(c, g, i, &v->blocks[i]));
     VX_TRY(bind_merger(c, g, "merger.", g->hidden, &v->merger));
     for (int k = 0; k < VX_VISION_DEEP; k++) {
-        char name[NAME_BYTES / 3];
+        char name[NAME_BYTES / 2];
         snprintf(name, sizeof name, "deepstack_merger_list.%d.", k);
         VX_TRY(bind_merger(c, g, name, g->hidden * VX_VISION_UNIT, &v->deep[k]));
     }
