@@ -110,6 +110,8 @@ static vx_status judge_task(vx_conditions *c, const char *asked, int keyframes, 
 vx_status vx_conditions_judge(vx_conditions *out, const vx_condition_rules *rules)
 {
     int keyframes = 0, references = 0;
+    if (rules->count < 0 || (rules->count && !rules->given))
+        return vx_fail_field(VX_ERR_VALUE, "conditions", "%d conditions without a list of them", rules->count);
     if (rules->count > VX_MAX_CONDITIONS)
         return vx_fail_field(VX_ERR_RANGE, "conditions", "%d conditions, at most %d", rules->count, VX_MAX_CONDITIONS);
     out->item = rules->count ? vx_alloc_array((size_t)rules->count, sizeof *out->item) : NULL;
