@@ -8,6 +8,8 @@
 //   U  144        1 in latents that stand for a single frame
 //   K  145        a constant so large that a row's root mean square is one number: the norms only scale
 //   M  146..148   free; the modulation's shifts put 1 there for video, text and audio rows
+//   Q  150        free; a shift puts the head's curve there: 1 for noise, above 100 for rows of a picture that was given
+//   W  151        how near such a picture is, 0 to 1
 //   O  149        how fine the canvas is: rows of a frame over those and 64, the rows of a frame of 256 x 256
 //
 // The last channels of X, from 52 on, carry the fields: noise at first, at the end a copy of the field each, so that on the
@@ -17,8 +19,9 @@
 // to one side each, at the corners of a tetrahedron: their mean is the field, their differences are its slopes. The fifth
 // weighs video rows against audio rows, whose number is known, and so finds O; the MLP fits fields and slopes to the canvas
 // with it, because positions are the same for every size.
-// Block 1 looks at the text (four heads pick tokens by content) and for a neighbour in time at the distance of one frame
-// (the fifth); its MLP multiplies fields by what the prompt says into colours. The head's modulation divides by sigma.
+// Block 1 looks at the text (three heads pick tokens by content), for a given picture's rows at the same place and not far in
+// time, whose colours it takes up (the fourth), and for a neighbour in time at the distance of one frame (the fifth); its MLP
+// multiplies fields by what the prompt says into colours, less where a picture is near. The head's modulation divides by sigma.
 #include <math.h>
 
 #include "demo/pretty.h"
@@ -34,6 +37,8 @@ enum {
     K = 145,
     M = 146,
     O = 149,
+    Q = 150,
+    W = 151,
     FIELDS = 4,
     CARRIERS = 52, // of X: latent channels 13..23
     EACH = 11,     // carriers of a field
@@ -44,7 +49,9 @@ enum {
     HEADS = 5,
     CORNERS = 4,
     HEAD_DIM = 96,
-    TEXT_HEADS = 4,
+    TEXT_HEADS = 3,
+    PICTURE_HEAD = 3,
+    FRAME_HEAD = 4,
     VIDEO = 0, // modalities, in the order of the modulation table
     TEXT = 1,
     AUDIO = 2,
@@ -325,6 +332,47 @@ static void look_for_next_frame(vx_demo_tensor *qkv, int head, float budget)
     *projection(qkv, head, 2, 0, M + VIDEO) = 1.0f;
 }
 
+// Keys of given pictures come from Q, which is so large there that what all video rows add points them nowhere else. Rows of
+// the text draw what is far from every picture.
+static void look_at_pictures(vx_demo_tensors *set, float budget, int64_t hidden)
+{
+    static const peak peaks[] = {
+        { TIME + 7, 5.06f, 0.0f },   // deviation 25 units, 0.6 s
+        { HEIGHT + 4, 20.0f, 0.0f }, // 2.2 units
+        { WIDTH + 4, 20.0f, 0.0f },
+    };
+    const float apart = 12.0f, nothing = 7.0f, aside = 24.0f;
+    vx_demo_tensor *qkv = vx_demo_get(set, "blocks.1.attn.qkv_proj.weight"),
+                   *out = vx_demo_get(set, "blocks.1.attn.out_proj.weight");
+    vectors v = { .budget = budget };
+    float full = apart;
+    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
+        add_peak(&v, &peaks[i]);
+        full += peaks[i].height;
+    }
+    add_peak(&v, &(peak){ mark[VIDEO], apart, 0.0f });
+    v.key[FILL_KEY] = filling(v.key, budget);
+    for (int i = 0; i < HEAD_DIM; i++) *projection(qkv, PICTURE_HEAD, 1, i, Q) = v.key[i];
+    const float other[HEAD_DIM] = { [TIME + 14] = aside * sqrtf(budget) }; // a pair that nothing else uses
+    put_vector(qkv, PICTURE_HEAD, 1, VIDEO, other);
+    put_vector(qkv, PICTURE_HEAD, 1, AUDIO, other);
+    float text[HEAD_DIM] = { [FILL_KEY] = 0.0f };
+    text[mark[TEXT]] = v.query[mark[TEXT]] = sqrtf(full - nothing);
+    text[FILL_KEY] = filling(text, budget);
+    put_vector(qkv, PICTURE_HEAD, 1, TEXT, text);
+    v.query[FILL_QUERY] = filling(v.query, budget);
+    put_vector(qkv, PICTURE_HEAD, 0, VIDEO, v.query);
+    for (int i = 0; i < VX_DEMO_LATENT_SINGLE; i++) {
+        for (int k = 0; k < 4; k++) *projection(qkv, PICTURE_HEAD, 2, i, X + 4 * i + k) = 0.25f;
+        *vx_demo_at(out, C + i, PICTURE_HEAD * HEAD_DIM + i) = 1.0f;
+    }
+    *projection(qkv, PICTURE_HEAD, 2, VX_DEMO_LATENT_SINGLE, M + VIDEO) = 1.0f;
+    *vx_demo_at(out, W, PICTURE_HEAD * HEAD_DIM + VX_DEMO_LATENT_SINGLE) = 1.0f;
+    *modulation(set, 1, "weight", VIDEO, SHIFT_MSA, Q, hidden, VX_DEMO_CURVE_HEAD) = 1.0f;
+    *modulation(set, 1, "bias", VIDEO, GATE_MSA, W, hidden, 0) = 1.0f;
+    for (int i = 0; i < VX_DEMO_LATENT_SINGLE; i++) *modulation(set, 1, "bias", VIDEO, GATE_MSA, C + i, hidden, 0) = 1.0f;
+}
+
 static void read_prompt(vx_demo_tensors *set, int64_t hidden, uint64_t seed)
 {
     const float budget = 128.0f;
@@ -334,13 +382,14 @@ static void read_prompt(vx_demo_tensors *set, int64_t hidden, uint64_t seed)
     put_norms(set, "blocks.1", budget);
     put_marks(set, 1, hidden);
     for (int h = 0; h < TEXT_HEADS; h++) look_at_text(qkv, h, budget, &stream);
-    look_for_next_frame(qkv, TEXT_HEADS, budget);
+    look_at_pictures(set, budget, hidden);
+    look_for_next_frame(qkv, FRAME_HEAD, budget);
     for (int k = 0; k < PROMPT; k++)
         for (int h = 0; h < TEXT_HEADS; h++)
             for (int p = LOOKED_AT; p < TOKEN; p++)
                 *vx_demo_at(out, V + k, h * HEAD_DIM + p) =
                     loud * vx_demo_sign(&stream) / sqrtf((float)(TEXT_HEADS * (TOKEN - LOOKED_AT)));
-    *vx_demo_at(out, U, TEXT_HEADS * HEAD_DIM) = 1.0f;
+    *vx_demo_at(out, U, FRAME_HEAD * HEAD_DIM) = 1.0f;
     for (int i = V; i <= U; i++)
         for (int m = VIDEO; m <= AUDIO; m += AUDIO) *modulation(set, 1, "bias", m, GATE_MSA, i, hidden, 0) = 1.0f;
 }
@@ -351,18 +400,20 @@ static void mix_colours(vx_demo_tensors *set, int64_t hidden, int64_t ffn)
     static const float hue[FIELDS][VX_DEMO_COLOURS] = {
         { 0.8f, 0.1f, -0.6f }, { -0.6f, 0.6f, 0.1f }, { 0.1f, -0.5f, 0.8f }, { 0.4f, 0.5f, 0.4f }
     };
-    const float usual = 1.4f, swing = 1.0f, tint = 0.6f, open = 8.0f; // silu(8) is 8 to 0.03 %
+    const float usual = 1.4f, hushed = 8.0f, swing = 1.0f, tint = 0.6f, open = 8.0f; // silu(8) is 8 to 0.03 %
     vx_demo_tensor *in = vx_demo_get(set, "blocks.1.mlp.fc1.weight"), *out = vx_demo_get(set, "blocks.1.mlp.fc2.weight");
     int unit = 0; // rows of fc1: gates, then values
     for (int f = 0; f < FIELDS; f++)
         for (int part = 0; part < VX_DEMO_PARTS; part++, unit++) {
             *vx_demo_at(in, unit, M + VIDEO) = usual;
+            *vx_demo_at(in, unit, W) = -hushed;
             *vx_demo_at(in, unit, V + f) = swing;
             *vx_demo_at(in, ffn + unit, F + f * VX_DEMO_PARTS + part) = 1.0f;
             for (int c = 0; c < VX_DEMO_COLOURS; c++) *vx_demo_at(out, C + c * VX_DEMO_PARTS + part, unit) = hue[f][c];
         }
     for (int c = 0; c < VX_DEMO_COLOURS; c++, unit++) {
         *vx_demo_at(in, unit, M + VIDEO) = open;
+        *vx_demo_at(in, unit, W) = -open;
         *vx_demo_at(in, ffn + unit, V + FIELDS + c) = 1.0f;
         *vx_demo_at(out, C + c * VX_DEMO_PARTS, unit) = tint / open;
     }
