@@ -18,10 +18,12 @@ build:
 demo: build
 	@echo "writing a small checkpoint (constructed weights, no training) to demo-model/"
 	@$(VORTEX) demo-model demo-model -y -q
-	@echo "generating 5 seconds of video with sound"
-	@$(VORTEX) generate -m demo-model --size 256x256 --frames 124 --steps 8 --seed 7 -y -o demo.mp4 \
-	    -p 'A lighthouse at dawn. "Hold the line," she says.'
-	@echo "made demo.mp4: open it in any player; $(VORTEX) inspect demo.mp4 prints how it was made"
+	@echo "generating 5 seconds of video with sound from a prompt"
+	@$(VORTEX) generate -m demo-model $(DEMO_CLIP) -o demo.mp4
+	@echo "the same once more, beginning with examples/keyframe.png"
+	@$(VORTEX) generate -m demo-model $(DEMO_CLIP) -o demo-keyframe.mp4 --first examples/keyframe.png
+	@echo "made demo.mp4 and demo-keyframe.mp4: open them in any player; $(VORTEX) inspect demo.mp4 prints how it was made"
+DEMO_CLIP := --size 256x256 --frames 124 --steps 8 --seed 7 -y -p 'A lighthouse at dawn. "Hold the line," she says.'
 
 # Everything that needs no GPU: the tests, once more with newer instruction sets masked off, under sanitizers, lint, fuzz
 # corpora, and parity with the reference where its data is at hand.
@@ -72,4 +74,4 @@ install: build
 	@cmake --install $(BUILD)
 
 clean:
-	@rm -rf build demo-model demo.mp4
+	@rm -rf build demo-model demo.mp4 demo-keyframe.mp4
