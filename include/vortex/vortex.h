@@ -262,10 +262,11 @@ VX_API vx_status vx_encode(vx_model *model, const vx_encode_params *params, cons
 typedef struct vx_demo_model_params {
     size_t struct_size;
     bool random; // weights that make every path matter, all dimensions different, instead of the pretty ones
-    uint64_t seed;
-    bool replace; // write into a folder that is not empty
+    uint64_t seed; // 0: 1
+    bool replace;  // write into a folder that is not empty
 } vx_demo_model_params;
-// A complete small checkpoint in the official layout: the same bytes for the same seed, everywhere.
+// A complete small checkpoint in the official layout, for every task: folder/FL2VA and folder/Ref2VA, which shares all but its
+// transformer. The same bytes for the same seed, everywhere.
 VX_API vx_status vx_demo_model_write(vx_context *context, const char *folder, const vx_demo_model_params *params);
 
 typedef struct vx_bench_params {

@@ -72,7 +72,9 @@ static void print_section(FILE *to, unsigned command_id, const section *s)
         if (!field_of_command(f, command_id) || f->refusal || !listed(s, f->name)) continue;
         if (!titled) fprintf(to, "%s\n", s->title);
         titled = true;
-        line(to, f->letter, f->flag, f->value, f->help, f->range, f->fallback);
+        // The demo model's seed is not a request's, which is drawn where none is given.
+        const bool demo_seed = command_id == CMD_DEMO && !strcmp(f->name, "seed");
+        line(to, f->letter, f->flag, f->value, f->help, f->range, demo_seed ? "1" : f->fallback);
     }
     if (titled) fputc('\n', to);
 }
