@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import resource
 import signal
 import struct
 import time
@@ -14,7 +15,7 @@ import unittest
 import wave
 import zlib
 
-from harness import GOLDEN, Case, floats, main, model, read_tensors, run, start, str_or_bytes, tree, write_tensors
+from harness import GOLDEN, Case, floats, main, model, read_tensors, run, start, tree, write_tensors
 
 SMALL = ["--size", "96x64", "--frames", "22", "--steps", "1", "--seed", "1"]
 EDGES = ["--reference-short-edge", "64", "--canvas-short-edge", "64", "--canvas-max-pixels", "8192"]
@@ -304,6 +305,54 @@ class BadInput(Conditions):
         self.assertEqual(r.code, 3, f"the weights are gone: {r}")
 
 
+    def test_sizes_of_no_canvas(self):
+        """Public report P01: refused by the request alone, with or without a keyframe, and with the nearest size."""
+        a = self.png()
+        for flags in ([], ["--first", a], ["--ref", a]):
+            r = self.refused("VX-2003", "plan", "-m", root(), "--size", "496x640", "--frames", "22", "-p", "a", *flags)
+            self.assertEqual(r.json["error"]["field"], "size")
+            self.assertIn("512x640", r.json["error"]["remedy"])
+            self.ok("plan", "-m", root(), "--size", "512x640", "--frames", "22", "--steps", "1", "-p", "a", "-q", *flags, *EDGES)
+
+    def test_seconds(self):
+        """Public report P02: aligned first, then one range; what was made of the request is said."""
+        for seconds, frames in (("4", 107), ("15", 362), ("5", 124)):
+            p = self.ok("plan", "-m", root(), "--size", "64x64", "--seconds", seconds, "--steps", "1", "-p", "a", "--json", "--last", self.png()).json
+            self.assertEqual((p["frames"], p["conditions"][0]["frame"]), (frames, frames - 1))
+            self.assertTrue(any("aligned" in w for w in p["warnings"]), p["warnings"])
+
+    def test_prompts_with_conditions(self):
+        """Public report P15; and pads typed by hand would be counted as pictures (P13)."""
+        a = self.png()
+        for flags in (["--first", a], ["--ref", a, *EDGES]):
+            for prompt in ("", "<|image_pad|>", "a <|video_pad|> b"):
+                self.refused("VX-2007", "plan", "-m", root(), *SMALL, "-p", prompt, *flags)
+            self.refused("VX-2006", "plan", "-m", root(), *SMALL, "-p", "a", *flags, "--guidance-scale", "7")
+            self.refused("VX-2006", "plan", "-m", root(), *SMALL, "-p", "a", *flags, "--negative-prompt", "b")
+
+    def test_tiles_are_no_choice(self):
+        """Public report P31."""
+        for option in ("--tile-size", "--vae-tile-size", "--tile-overlap"):
+            self.refused("VX-2001", "plan", "-m", root(), *SMALL, "-p", "a", option, "512")
+
+    def test_a_sound_of_many_hours(self):
+        """Public report P35: hours in a hole of the file; nobody reads them to know that they are too long."""
+        size = 3 << 30
+        head = b"RIFF" + struct.pack("<I", size + 36) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8) + b"data" + struct.pack("<I", size)
+        path = self.put("hours.wav", head)
+        os.truncate(path, len(head) + size)
+        began = time.monotonic()
+        limit = 1 << 30
+        self.no("VX-2003", "ref", "--ref", self.png(), "--ref", path, before=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+        self.assertLess(time.monotonic() - began, 10)
+        # A header that says less than there is: only what it says is there.
+        short = b"RIFF" + struct.pack("<I", 36 + 8000) + head[8:-4] + struct.pack("<I", 8000)
+        path = self.put("short.wav", short)
+        os.truncate(path, len(short) + (1 << 20))
+        p = self.plan("--ref", self.png(), "--ref", path)
+        self.assertEqual(p["conditions"][1]["audio_latents"], 37)  # of the clip, 22/24 s
+
+
 class Tasks(Conditions):
     def test_every_task_with_every_input(self):
         a, b = self.png(), self.png("b.png", t=5)
@@ -580,6 +629,22 @@ class Same(Conditions):
                 self.assertAlmostEqual(sorted(values)[2], 0.999, delta=1e-6)
 
 
+    def test_noise_of_conditions(self):
+        """Pictures enter as 0.999 latent + 0.001 noise, sound as it is."""
+        self.ok("generate", "-m", root(), *SMALL, *EDGES, "-p", "a", "-q", "--dump-tensors", self.path("d"), "--ref", self.png(), "--ref", self.wav())
+        t, _ = read_tensors(self.path("d"))
+
+        def values(name, count=None):
+            v = struct.unpack(f"<{len(t[name][2]) // 4}f", t[name][2])
+            return sorted(v[:count])
+        latent, sound = values("condition_latents.0"), values("audio_condition_latents.0")
+        rows, heard = values("first_call.hidden_states", len(latent)), values("first_call.audio_hidden_states", len(sound))
+        self.assertEqual(sound, heard)
+        self.assertNotEqual(latent, rows)
+        for a, b in zip(latent, rows):
+            self.assertAlmostEqual(0.999 * a, b, delta=0.005)  # five deviations of the noise
+
+
 class Runs(Conditions):
     def test_a_reference_that_is_not_named(self):
         a, s = self.png(), self.wav()
@@ -611,6 +676,7 @@ class Runs(Conditions):
         h = [json.loads(line)["latents_sha256"] for line in r.out.splitlines()]
         self.assertEqual(h[0], h[2])
         self.assertNotEqual(h[0], h[1])
+        self.assertEqual(h[1], self.made("--ref", self.path("b.png"), *EDGES))
 
     def test_embeddings_with_references(self):
         a = self.png()
