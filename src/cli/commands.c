@@ -23,10 +23,9 @@ static vx_status one_argument(const options *o, const char *what)
 
 static void print_output_json(const char *path)
 {
-    json_t *o = json_pack("{s:s}", "output", path);
-    if (o) json_dumpf(o, stdout, JSON_COMPACT);
-    puts("");
-    json_decref(o);
+    char *clean = clean_text(path, false);
+    put_json(json_pack("{s:s}", "output", clean ? clean : ""));
+    free(clean);
 }
 
 static vx_status decode_to(options *o, vx_job *job)
@@ -79,6 +78,18 @@ vx_status command_decode(options *o)
 vx_status command_encode(options *o)
 {
     vx_status status = no_arguments(o);
+    if (!status.code && !o->save_tensors)
+        status = usage_error(VX_ERR_REQUIRED, "save_tensors", "no output was named (--save-tensors FILE)");
+    const named_file files[] = {
+        { "image", o->image, false },
+        { "video", o->video, false },
+        { "audio", o->audio, false },
+        { "pixels", o->pixels, false },
+        { "waveform", o->waveform, false },
+        { "log_file", o->log_file, false },
+        { "save_tensors", o->save_tensors, true },
+    };
+    if (!status.code) status = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
     session s = { 0 };
     if (!status.code) status = session_open(&s, o, true);
     if (!status.code)
@@ -87,7 +98,7 @@ vx_status command_encode(options *o)
                                                 .audio = o->audio, .pixels = o->pixels, .waveform = o->waveform },
                            o->save_tensors, o->yes);
     if (!status.code && o->json) print_output_json(o->save_tensors);
-    else if (!status.code && !o->quiet) puts(o->save_tensors);
+    else if (!status.code && !o->quiet) put_line(o->save_tensors);
     session_close(&s);
     return status;
 }

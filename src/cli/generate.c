@@ -104,6 +104,22 @@ static vx_status name_clip(clip *c, const vx_delivery *d, int index)
     return s;
 }
 
+// No picture, video or sound that the clip is made from is written over.
+static vx_status check_conditions(const options *o, const clip *c, const vx_request *r)
+{
+    for (int i = 0; i < r->condition_count; i++) {
+        const named_file files[] = {
+            { r->conditions[i].keyframe ? "keyframe" : "ref", r->conditions[i].path, false },
+            { "output", c->output, true },
+            { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
+        };
+        vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
+        if (s.code) return s;
+    }
+    return none();
+}
+
 // What the names and the seed alone can rule out, for all clips, before anything is opened.
 static vx_status check_clips(const options *o, clip *c, const vx_request_builder *builder)
 {
@@ -132,6 +148,7 @@ static vx_status check_clips(const options *o, clip *c, const vx_request_builder
             { "dump_tensors", c->dump, true },
         };
         s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
+        if (!s.code) s = check_conditions(o, c, r);
         if (s.code) return s;
     }
     return none();
