@@ -222,7 +222,7 @@ VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool den
                                      vx_job **out);
 VX_API void vx_job_destroy(vx_job **job);
 // Text, conditions and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
-// of this model with the same prompt and precision is not encoded again.
+// of this model with the same prompt, conditions and precision is not encoded again; nor are the same conditions.
 VX_API vx_status vx_job_run(vx_job *job);
 VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator; async-signal-safe
 // Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back.
