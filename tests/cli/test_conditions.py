@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import resource
 import signal
 import struct
 import time
@@ -342,8 +341,7 @@ class BadInput(Conditions):
         path = self.put("hours.wav", head)
         os.truncate(path, len(head) + size)
         began = time.monotonic()
-        limit = 1 << 30
-        self.no("VX-2003", "ref", "--ref", self.png(), "--ref", path, before=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+        self.no("VX-2003", "ref", "--ref", self.png(), "--ref", path)
         self.assertLess(time.monotonic() - began, 10)
         # A header that says less than there is: only what it says is there.
         short = b"RIFF" + struct.pack("<I", 36 + 8000) + head[8:-4] + struct.pack("<I", 8000)
