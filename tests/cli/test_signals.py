@@ -42,6 +42,8 @@ class Signals(Case):
                     self.assertEqual(json.loads(out)["error"]["code"], "VX-8001")
                     self.assertEqual(err.count("vortex: error VX-8001"), 1, err)
                     self.assertLess(seconds, 10)
+                    stages = {json.loads(line)["stage"] for line in err.splitlines() if line.startswith("{")}
+                    self.assertLessEqual(stages, {stage}, "the next stage began")
                     self.assertEqual(tree(self.tmp), {})
 
     def test_finished_latents_are_kept_where_asked(self):
