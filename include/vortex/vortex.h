@@ -261,7 +261,7 @@ VX_API vx_status vx_encode(vx_model *model, const vx_encode_params *params, cons
 
 typedef struct vx_demo_model_params {
     size_t struct_size;
-    bool random; // weights that make every path matter, all dimensions different, instead of the pretty ones
+    bool random;   // weights that make every path matter, all dimensions different, instead of the pretty ones
     uint64_t seed; // 0: 1
     bool replace;  // write into a folder that is not empty
 } vx_demo_model_params;

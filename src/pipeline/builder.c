@@ -24,7 +24,6 @@ struct vx_request_builder {
     vx_condition condition[VX_MAX_CONDITIONS]; // paths owned
 };
 
-
 vx_status vx_request_builder_create(vx_request_builder **out)
 {
     vx_request_builder *b = vx_alloc_array(1, sizeof *b);
