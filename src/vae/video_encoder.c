@@ -68,7 +68,7 @@ static vx_status read_widths(vx_video_encoder *e, const vx_component *c)
         for (int64_t i = 0; i < g->levels; i++)
             g->channels[i] = g->channels[i] <= MAX_CHANNELS && base <= MAX_CHANNELS ? g->channels[i] * base : 0;
     }
-    int64_t ignored[VX_MAX_LEVELS];
+    int64_t ignored[VX_MAX_LEVELS] = { 0 };
     VX_TRY(vx_config_ints(c, "block_out_channels", (int)g->levels, multiples ? ignored : g->channels, &widths));
     for (int64_t i = 0; i < g->levels; i++) {
         if (!multiples && !widths) {
