@@ -5,7 +5,8 @@
     v/bin/python tools/compare_speed.py --official DIR --diffusers DIR [--vortex FILE] [--size 256x256] [--precision exact|float32]
 
 Both sides are warm and take turns, run by run; a stage's figure is the median, a ratio is ours / theirs (below 1: we are faster).
-Stages: text (the prompt through 50 layers), evaluation (one call of the denoiser), decode_video, decode_audio, total of a request with
+--encoders: ours is timed as a whole process (vortex encode, opening the model included), theirs as the call alone; the tower is the text
+stage with a keyframe less the text stage without. Stages: text (the prompt through 50 layers), evaluation (one call of the denoiser), decode_video, decode_audio, total of a request with
 --steps evaluations. DIR are the two layouts of one checkpoint: an official partition, a diffusers folder.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -21,6 +22,7 @@ p.add_argument("--runs", type=int, default=5)
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--precision", default="exact", choices=["exact", "float32"])
 p.add_argument("--prompt", default='A lighthouse at dawn. "Hold the line," she says.')
+p.add_argument("--encoders", action="store_true", help="also the encoders of conditions: one picture and 22 frames at --size, 2 s of stereo, the vision tower on that picture")
 p.add_argument("--json")
 a = p.parse_args()
 width, height = map(int, a.size.split("x"))
@@ -96,17 +98,76 @@ def vortex():
         return dict(text=t["text"], evaluation=statistics.median(r["step_s"]), decode_video=t["decode_video"], decode_audio=t["decode_audio"])
 
 
+def safetensors(path, name, dtype, shape, raw, meta):
+    head = json.dumps({"__metadata__": meta, name: dict(dtype=dtype, shape=shape, data_offsets=[0, len(raw)])}).encode()
+    head += b" " * (-len(head) % 8)
+    open(path, "wb").write(len(head).to_bytes(8, "little") + head + raw)
+
+
+class Encoders:
+    """The same samples for both sides; ours through files."""
+
+    def __init__(self, ref, folder):
+        g = torch.Generator().manual_seed(2)
+        self.ref, self.folder = ref, folder
+        self.px = torch.randint(0, 256, (22, height, width, 3), generator=g, dtype=torch.uint8)
+        self.wav = torch.rand(2, 64000, generator=g) - 0.5
+        for name, n in (("picture", 1), ("clip", 22)):
+            safetensors(f"{folder}/{name}.safetensors", "pixels", "U8", [n, height, width, 3], self.px[:n].numpy().tobytes(), {"fps": "24"})
+        safetensors(f"{folder}/sound.safetensors", "waveform", "F32", [2, 64000], self.wav.numpy().tobytes(), {"sample_rate": "32000"})
+
+    def process(self, *args):
+        t = time.perf_counter()
+        out = subprocess.run([a.vortex, *args, "-m", a.official, "--threads", str(a.threads), "-y"], capture_output=True, text=True, check=True).stdout
+        return time.perf_counter() - t, out
+
+    def tower(self):
+        text = []
+        for more in ([], ["--first", self.folder + "/picture.safetensors"]):
+            jobs = "".join(json.dumps({"prompt": x}) + "\n" for x in ("warm up", a.prompt))
+            open(self.folder + "/jobs", "w").write(jobs)
+            _, out = self.process("generate", "--size", a.size, "--frames", "22", "--steps", "1", "--seed", "1", "--precision", a.precision, *more,
+                                  "--save-latents", self.folder + "/l", "--jobs", self.folder + "/jobs", "--progress", "none", "-q")
+            text.append(json.loads(out.splitlines()[-1])["timings_s"]["text"])
+        return max(text[1] - text[0], 0)
+
+    def ours(self):
+        out = ["--save-tensors", self.folder + "/o", "-q"]
+        return dict(encode_picture=self.process("encode", "--pixels", self.folder + "/picture.safetensors", *out)[0],
+                    encode_clip=self.process("encode", "--pixels", self.folder + "/clip.safetensors", *out)[0],
+                    encode_sound=self.process("encode", "--waveform", self.folder + "/sound.safetensors", *out)[0], vision=self.tower())
+
+    def theirs(self):
+        r, stages = self.ref, {}
+        x = (self.px.permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
+        patches = torch.randn(height // 16 * (width // 16), 1536).to(r.te.dtype)
+        grid = torch.tensor([[1, height // 16, width // 16]])
+        for name, f in (("encode_picture", lambda: r.vae.encode(x[:, :, :1], return_dict=False)), ("encode_clip", lambda: r.vae.encode(x, return_dict=False)),
+                        ("encode_sound", lambda: r.audio.encode(self.wav[:, None], return_dict=False)), ("vision", lambda: r.te.model.visual(patches, grid_thw=grid))):
+            t = time.perf_counter()
+            f()
+            stages[name] = time.perf_counter() - t
+        return stages
+
+
 ref = Reference()
 ref.run()
+scratch = tempfile.TemporaryDirectory()
+encoders = Encoders(ref, scratch.name) if a.encoders else None
+if encoders:
+    encoders.theirs()
 ours, theirs = [], []
 for _ in range(a.runs):
     ours.append(vortex())
     theirs.append(ref.run())
+    if encoders:
+        ours[-1].update(encoders.ours())
+        theirs[-1].update(encoders.theirs())
 table = {}
-for name in ("text", "evaluation", "decode_video", "decode_audio"):
+for name in ours[0]:
     o, t = statistics.median(x[name] for x in ours), statistics.median(x[name] for x in theirs)
     table[name] = dict(ours_s=o, reference_s=t, ratio=o / t, ours_all=[x[name] for x in ours], reference_all=[x[name] for x in theirs])
-total = [sum(table[n][k] * (a.steps if n == "evaluation" else 1) for n in table) for k in ("ours_s", "reference_s")]
+total = [sum(table[n][k] * (a.steps if n == "evaluation" else 1) for n in ("text", "evaluation", "decode_video", "decode_audio")) for k in ("ours_s", "reference_s")]
 table["total"] = dict(ours_s=total[0], reference_s=total[1], ratio=total[0] / total[1])
 print(f"{a.precision}, {a.size}, {a.frames} frames, {ref.rows} rows, {a.threads} threads, {a.runs} runs each, in turn; torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}")
 print(f"{'stage':14s} {'vortex s':>10s} {'reference s':>12s} {'ratio':>7s}")

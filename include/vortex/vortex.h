@@ -124,7 +124,7 @@ typedef struct vx_field {
     const char *letter; // "-p", or NULL
     vx_field_kind kind;
     vx_field_group group;
-    const char *value;    // placeholder in help: "N", "FILE"; choices as "a|b"
+    const char *value;    // as help shows it: "N", "FILE"; choices as "a|b"
     const char *range;    // for people and schemas, or NULL
     const char *fallback; // default, or NULL
     const char *help;     // one line

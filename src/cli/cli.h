@@ -47,7 +47,7 @@ typedef struct options {
 
 typedef struct option {
     const char *flag, *letter;
-    const char *value; // placeholder; NULL = a switch
+    const char *value; // as help shows it; NULL = a switch
     unsigned commands;
     size_t offset; // of a const char * or bool in options
     const char *help;
