@@ -8,8 +8,9 @@ import struct
 import subprocess
 import sys
 import time
+import unittest
 
-from harness import GOLDEN, SMALL, VORTEX, Case, main, model, run, start, write_raw
+from harness import GOLDEN, SANITIZED, SMALL, VORTEX, Case, main, model, run, start, write_raw
 
 HOLES = {"video_vae/source/model.safetensors": 100 << 30, "audio_vae/model.safetensors": 2 << 30}
 
@@ -72,6 +73,7 @@ class Refusals(Case):
             self.assertLess(cpu, 0.5, str(r))
         self.assertFalse(os.path.exists(self.path("a.mp4")))
 
+    @unittest.skipIf(SANITIZED, "a sanitizer needs its address space")
     def test_a_request_that_does_not_fit(self):
         """In a process that may only have so much memory, and on any machine with the largest clip of a wide model."""
         r = run("plan", "-m", model(), *SMALL, "--size", "2688x1536", "--frames", "362", "--json")
@@ -86,6 +88,7 @@ class Refusals(Case):
         self.assertEqual(os.listdir(self.tmp), [])
 
 
+@unittest.skipIf(SANITIZED, "a sanitizer's memory is not the program's")
 class Memory(Case):
     def peak(self, *args):
         p = start("generate", "-m", model(), "--seed", "1", "-p", "a", "-q", *args)
