@@ -191,16 +191,19 @@ static vx_status all_clips(options *o, session *s, const vx_request_builder *bui
     if (!c) return usage_error(VX_ERR_MEMORY, "", "no memory for file names");
     vx_status status = check_clips(o, c, builder);
     if (!status.code && !s->model) status = session_open(s, o, true);
+    int done = 0;
     for (int i = 0; i < outputs && !status.code && !interrupted(); i++) {
         uint64_t seed;
         status = name_clip(c, d, i);
         if (!status.code) status = one_clip(o, s, &request, &media, c, &seed);
         if (status.code) break;
+        done++;
         request.seed_set = true;
         request.seed = (seed + 1) & INT64_MAX;
     }
     free(c);
-    if (!status.code && interrupted()) status = usage_error(VX_ERR_CANCELLED, "", "cancelled");
+    // A signal that came when the last clip had its name already cancelled nothing.
+    if (!status.code && done < outputs) status = usage_error(VX_ERR_CANCELLED, "", "cancelled");
     return status;
 }
 

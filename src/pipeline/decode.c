@@ -295,8 +295,8 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
         s = decode(job, &(sink){ .sound = params.audio_codec ? sound_to_movie : NULL, .picture = picture_to_movie, .self = &to });
     double began = vx_clock_s();
     if (!s.code) s = vx_movie_finish(to.movie);
-    if (!s.code && job->cancelled) s = vx_fail(VX_ERR_CANCELLED, "cancelled");
     if (!s.code) s = check_movie(vx_output_temporary(output), &params);
+    if (!s.code && job->cancelled) s = vx_fail(VX_ERR_CANCELLED, "cancelled");
     if (!s.code) s = remember_media(job, &params, path, to.movie);
     vx_movie_destroy(&to.movie);
     if (!s.code) s = vx_output_commit(&output);
