@@ -5,8 +5,8 @@
     v/bin/python tools/compare_speed.py --official DIR --diffusers DIR [--vortex FILE] [--size 256x256] [--precision exact|float32]
 
 Both sides are warm and take turns, run by run; a stage's figure is the median, a ratio is ours / theirs (below 1: we are faster).
---encoders: ours is timed as a whole process (vortex encode, opening the model included), theirs as the call alone; the tower is the text
-stage with a keyframe less the text stage without. Stages: text (the prompt through 50 layers), evaluation (one call of the denoiser), decode_video, decode_audio, total of a request with
+--encoders: ours is timed as a whole process (vortex encode, opening the model included), theirs as the call alone; text_and_picture is
+the tower and the 50 layers on a presentation with one picture. Stages: text (the prompt through 50 layers), evaluation (one call of the denoiser), decode_video, decode_audio, total of a request with
 --steps evaluations. DIR are the two layouts of one checkpoint: an official partition, a diffusers folder.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -121,29 +121,29 @@ class Encoders:
         out = subprocess.run([a.vortex, *args, "-m", a.official, "--threads", str(a.threads), "-y"], capture_output=True, text=True, check=True).stdout
         return time.perf_counter() - t, out
 
-    def tower(self):
-        text = []
-        for more in ([], ["--first", self.folder + "/picture.safetensors"]):
-            jobs = "".join(json.dumps({"prompt": x}) + "\n" for x in ("warm up", a.prompt))
-            open(self.folder + "/jobs", "w").write(jobs)
-            _, out = self.process("generate", "--size", a.size, "--frames", "22", "--steps", "1", "--seed", "1", "--precision", a.precision, *more,
-                                  "--save-latents", self.folder + "/l", "--jobs", self.folder + "/jobs", "--progress", "none", "-q")
-            text.append(json.loads(out.splitlines()[-1])["timings_s"]["text"])
-        return max(text[1] - text[0], 0)
+    def text_and_picture(self):
+        jobs = "".join(json.dumps({"prompt": x}) + "\n" for x in ("warm up", a.prompt))
+        open(self.folder + "/jobs", "w").write(jobs)
+        _, out = self.process("generate", "--size", a.size, "--frames", "22", "--steps", "1", "--seed", "1", "--precision", a.precision, "--first", self.folder + "/picture.safetensors",
+                              "--save-latents", self.folder + "/l", "--jobs", self.folder + "/jobs", "--progress", "none", "-q")
+        return json.loads(out.splitlines()[-1])["timings_s"]["text"]
 
     def ours(self):
         out = ["--save-tensors", self.folder + "/o", "-q"]
         return dict(encode_picture=self.process("encode", "--pixels", self.folder + "/picture.safetensors", *out)[0],
                     encode_clip=self.process("encode", "--pixels", self.folder + "/clip.safetensors", *out)[0],
-                    encode_sound=self.process("encode", "--waveform", self.folder + "/sound.safetensors", *out)[0], vision=self.tower())
+                    encode_sound=self.process("encode", "--waveform", self.folder + "/sound.safetensors", *out)[0], text_and_picture=self.text_and_picture())
 
     def theirs(self):
         r, stages = self.ref, {}
         x = (self.px.permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
         patches = torch.randn(height // 16 * (width // 16), 1536).to(r.te.dtype)
-        grid = torch.tensor([[1, height // 16, width // 16]])
+        grid, c = torch.tensor([[1, height // 16, width // 16]]), r.te.config
+        ids = torch.tensor([[c.vision_start_token_id] + [c.image_token_id] * (height // 32 * (width // 32)) + [c.vision_end_token_id] + r.ids])
+        see = dict(input_ids=ids, attention_mask=torch.ones_like(ids), mm_token_type_ids=(ids == c.image_token_id).int(), pixel_values=patches, image_grid_thw=grid,
+                   output_hidden_states=True, use_cache=False)
         for name, f in (("encode_picture", lambda: r.vae.encode(x[:, :, :1], return_dict=False)), ("encode_clip", lambda: r.vae.encode(x, return_dict=False)),
-                        ("encode_sound", lambda: r.audio.encode(self.wav[:, None], return_dict=False)), ("vision", lambda: r.te.model.visual(patches, grid_thw=grid))):
+                        ("encode_sound", lambda: r.audio.encode(self.wav[:, None], return_dict=False)), ("text_and_picture", lambda: r.te.model(**see))):
             t = time.perf_counter()
             f()
             stages[name] = time.perf_counter() - t
