@@ -188,7 +188,7 @@ class Full(Case):
 
     @unittest.skipUnless(CAN_MOUNT, "needs a mount name space")
     def test_a_small_file_system(self):
-        sizes = range(65536, 16 << 20, 65536) if SLOW else (4096, 16384, 65536, 98304, 131072, 196608, 1 << 20)
+        sizes = range(65536, 16 << 20, 65536) if SLOW else (4096, 8192, 16384, 32768, 49152, 65536, 81920, 98304, 114688, 131072, 163840, 196608, 262144, 393216, 524288, 1 << 20)
         script = 'out=$1; shift; "$@"; code=$?; ls -A "$out" >&2; exit $code'
         ends = []
         for size in sizes:
