@@ -25,7 +25,7 @@ demo: build
 	@echo "made demo.mp4 and demo-keyframe.mp4: open them in any player; $(VORTEX) inspect demo.mp4 prints how it was made"
 DEMO_CLIP := --size 256x256 --frames 124 --steps 8 --seed 7 -y -p 'A lighthouse at dawn. "Hold the line," she says.'
 
-# Everything that needs no GPU: the tests, once more with newer instruction sets masked off, under sanitizers, lint, fuzz
+# Everything that needs no GPU: the tests (parity once more with newer instruction sets masked off), sanitizers, lint, fuzz
 # corpora, and parity with the reference where its data is at hand.
 check:
 	@tools/install-dependencies --check

@@ -28,7 +28,9 @@ static int open_rig(void **state)
     rig *r = calloc(1, sizeof *r);
     r->files = scratch_create();
     snprintf(r->model_path, sizeof r->model_path, "%s", scratch_path(&r->files, "model"));
-    assert_ok(vx_context_create(&r->context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 2 }));
+    // CTest runs this program once more with newer instruction sets masked off.
+    assert_ok(vx_context_create(
+        &r->context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 2, .isa = getenv("VORTEX_TEST_ISA") }));
     assert_ok(
         vx_demo_model_write(r->context, r->model_path, &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = true }));
     assert_ok(vx_model_open(r->context, &r->model, &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path }));
