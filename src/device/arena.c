@@ -13,12 +13,12 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
-#define POISON(p, bytes)   __asan_poison_memory_region((p), (bytes))
-#define UNPOISON(p, bytes) __asan_unpoison_memory_region((p), (bytes))
+#define POISON(a, p, bytes)   ((a)->dev->far ? (void)0 : __asan_poison_memory_region((p), (bytes)))
+#define UNPOISON(a, p, bytes) ((a)->dev->far ? (void)0 : __asan_unpoison_memory_region((p), (bytes)))
 enum { RED_ZONE = VX_ARENA_ALIGN };
 #else
-#define POISON(p, bytes)   ((void)(p), (void)(bytes))
-#define UNPOISON(p, bytes) ((void)(p), (void)(bytes))
+#define POISON(a, p, bytes)   ((void)(a), (void)(p), (void)(bytes))
+#define UNPOISON(a, p, bytes) ((void)(a), (void)(p), (void)(bytes))
 enum { RED_ZONE = 0 };
 #endif
 
@@ -43,7 +43,7 @@ vx_status vx_arena_create(vx_device *dev, vx_arena **out, size_t bytes)
             return s;
         }
         arena->base = base;
-        POISON(arena->base, arena->size);
+        POISON(arena, arena->base, arena->size);
     }
     *out = arena;
     return vx_ok();
@@ -54,7 +54,7 @@ void vx_arena_destroy(vx_arena **arena)
     if (!arena || !*arena) return;
     vx_arena *a = *arena;
     if (a->base) {
-        UNPOISON(a->base, a->size);
+        UNPOISON(a, a->base, a->size);
         a->dev->ops->memory_free(a->dev, a->base, a->size);
     }
     vx_free(a);
@@ -74,7 +74,7 @@ vx_tensor vx_arena_take(vx_arena *arena, vx_dtype dtype, int rank, const int64_t
     if (end > arena->high) arena->high = end;
     if (arena->base && end <= arena->size) {
         t.data = arena->base + begin;
-        UNPOISON(t.data, bytes);
+        UNPOISON(arena, t.data, bytes);
     }
     return t;
 }
@@ -88,7 +88,7 @@ void vx_arena_reset(vx_arena *arena, size_t mark)
 {
     if (mark >= arena->used) return;
     if (arena->base && mark < arena->size)
-        POISON(arena->base + mark, (arena->used < arena->size ? arena->used : arena->size) - mark);
+        POISON(arena, arena->base + mark, (arena->used < arena->size ? arena->used : arena->size) - mark);
     arena->used = mark;
 }
 

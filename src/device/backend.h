@@ -199,12 +199,24 @@ struct vx_ops {
     size_t (*conv_transpose1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
     size_t (*snake_alias_free_scratch)(const vx_device *dev, const vx_snake_alias_free_args *args);
     size_t (*conv3d_scratch)(const vx_device *dev, const vx_conv3d_args *args);
+
+    // Of devices with memory of their own; all or none. See device.h.
+    vx_status (*weight_budget)(vx_device *dev, uint64_t bytes);
+    vx_status (*prefetch)(vx_device *dev, vx_tensor weight);
+    void (*forget)(vx_device *dev, const void *begin, size_t bytes);
+    vx_weight_stats (*weights)(const vx_device *dev);
+    // Of devices that record; all or none.
+    vx_status (*record)(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
+    vx_status (*record_end)(vx_device *dev, vx_recording **slot, vx_status inside);
+    void (*record_free)(vx_device *dev, vx_recording **slot);
+    void (*graphs)(vx_device *dev, bool on);
 };
 
 struct vx_device {
     const struct vx_ops *ops;
     const char *name;          // "cpu", "plan", "trace"
     bool computes;             // tensors must have data
+    bool far;                  // its memory cannot be read by the host
     const volatile int *watch; // borrowed; NULL: nobody cancels
 };
 

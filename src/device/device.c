@@ -58,6 +58,41 @@ vx_status vx_download(vx_device *dev, void *to, vx_tensor from)
     return dev->ops->download(dev, to, from);
 }
 
+vx_status vx_device_weight_budget(vx_device *dev, uint64_t bytes)
+{
+    return dev->ops->weight_budget ? dev->ops->weight_budget(dev, bytes) : vx_ok();
+}
+vx_status vx_device_prefetch(vx_device *dev, vx_tensor weight)
+{
+    return dev->ops->prefetch ? dev->ops->prefetch(dev, weight) : vx_ok();
+}
+void vx_device_forget(vx_device *dev, const void *begin, size_t bytes)
+{
+    if (dev->ops->forget) dev->ops->forget(dev, begin, bytes);
+}
+vx_weight_stats vx_device_weights(const vx_device *dev)
+{
+    return dev->ops->weights ? dev->ops->weights(dev) : (vx_weight_stats){ 0 };
+}
+
+vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed)
+{
+    *replayed = false;
+    return dev->ops->record ? dev->ops->record(dev, slot, key, keys, replayed) : vx_ok();
+}
+vx_status vx_device_record_end(vx_device *dev, vx_recording **slot, vx_status inside)
+{
+    return dev->ops->record_end ? dev->ops->record_end(dev, slot, inside) : inside;
+}
+void vx_device_record_free(vx_device *dev, vx_recording **slot)
+{
+    if (dev->ops->record_free) dev->ops->record_free(dev, slot);
+}
+void vx_device_graphs(vx_device *dev, bool on)
+{
+    if (dev->ops->graphs) dev->ops->graphs(dev, on);
+}
+
 // A table is looked at once, when its device is made: a gap is a mistake of ours and must not surface in the middle of work.
 vx_status vx_device_born(const vx_device *dev)
 {

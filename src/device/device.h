@@ -23,6 +23,23 @@ typedef struct vx_cpu_params {
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params); // NULL = defaults
 const char *vx_device_isa(const vx_device *dev);                              // what the CPU back end chose
 
+// ---- the CUDA back end ----
+typedef enum vx_attention_choice { VX_ATTENTION_AUTO, VX_ATTENTION_OWN, VX_ATTENTION_CUDNN } vx_attention_choice;
+typedef struct vx_cuda_params {
+    int ordinal; // as CUDA counts
+    vx_attention_choice attention;
+} vx_cuda_params;
+// VX_ERR_DEVICE_NONE where the build has no CUDA back end or no usable device is there: the message says which, the remedy what
+// to do.
+vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params);
+typedef struct vx_cuda_info {
+    char name[128], driver[32], runtime[32], cublas[96], cudnn[96]; // empty: not found; libraries with version and path
+    int devices, ordinal, sm;                                       // sm 90: compute capability 9.0
+    uint64_t memory_total, memory_free;
+} vx_cuda_info;
+bool vx_cuda_built(void);
+vx_status vx_cuda_query(vx_cuda_info *out, int ordinal); // VX_ERR_DEVICE_NONE as above; fills in what it learned before
+
 // ---- plan: runs network code on shapes alone ----
 // Accepts tensors without data, computes nothing, counts. `like` (borrowed) says whose scratch needs are counted.
 typedef struct vx_plan_counts {
@@ -73,5 +90,30 @@ void vx_device_release(vx_device *dev); // gives the scratch back
 vx_status vx_upload(vx_device *dev, vx_tensor to, const void *from);
 vx_status vx_download(vx_device *dev, void *to, vx_tensor from);
 vx_status vx_device_sync(vx_device *dev);
+
+// ---- weights of files ----
+// Operators take weights where they lie: in mapped files. A device with its own memory works on copies, found by address, made
+// when an operator first needs one or when it was told ahead. Of devices that read host memory these do nothing.
+typedef struct vx_weight_stats {
+    uint64_t budget, resident, copied; // bytes: may be held, is held, went over the bus so far
+    int64_t hits, misses;
+} vx_weight_stats;
+// Bytes that copies may take from now on (what is held stays until it must give way); 0: whatever is free when it is needed.
+vx_status vx_device_weight_budget(vx_device *dev, uint64_t bytes);
+// Begins to copy; a hint. Must not be called for memory that is about to go.
+vx_status vx_device_prefetch(vx_device *dev, vx_tensor weight);
+// Drops the copies of what lies in [begin, begin + bytes): before the memory goes away or changes. NULL: all.
+void vx_device_forget(vx_device *dev, const void *begin, size_t bytes);
+vx_weight_stats vx_device_weights(const vx_device *dev);
+
+// ---- recorded stretches of operators ----
+// A device may record a stretch of operators and replay it at once. Begin says in *replayed whether the stretch of this
+// identity ran already; if not, the caller calls the operators and then end, which runs what was recorded. Identity: the slot
+// and every address in `key`. Devices that do not record answer false and do nothing at the end.
+typedef struct vx_recording vx_recording;
+vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
+vx_status vx_device_record_end(vx_device *dev, vx_recording **slot, vx_status inside); // inside: how the operators ended
+void vx_device_record_free(vx_device *dev, vx_recording **slot);
+void vx_device_graphs(vx_device *dev, bool on); // default on
 
 #endif

@@ -1,7 +1,8 @@
 // The operators: one function each, defined by the CPU back end.
 //
-// Common contract. Tensors are views; the last axis has stride 1 unless an operator says "any strides". "act" is bf16 or
-// f32, the same for all tensors so marked in one call; rn() is rounding to act (nothing for f32). Between two roundings
+// Common contract. Tensors are views; the last axis has stride 1 unless an operator says "any strides". "act" is bf16, f32 or
+// (the video decoder's half precision) f16, the same for all tensors so marked in one call; rn() is rounding to act (nothing
+// for f32). Between two roundings
 // everything is binary32, one rounding per operation, no contraction, fma only where written. tree32 is the canonical
 // reduction: 32 partial sums t[l]; for o = 16, 8, 4, 2, 1: t[l] += t[l xor o], all l at once.
 // Outputs must not overlap inputs unless "in place" is said. Everything is borrowed until the next vx_device_sync.
@@ -11,23 +12,38 @@
 #define VX_DEVICE_OPERATORS_H
 
 #include "device/device.h"
+#include "tensor/quant.h"
 
 // ---- linear ----
 // A linear's weight: row segments, each from its own place in a file, that together write `n` output columns.
 enum { VX_MAX_SEGMENTS = 4 };
 typedef struct vx_weight_segment {
-    vx_tensor weight; // [rows, k] f32|bf16|f16, unit last stride
+    vx_tensor weight; // [rows, k] f32|bf16|f16, unit last stride; quantised: [rows, stored width], see quant.h
     vx_tensor bias;   // [rows] f32|bf16|f16, or rank 0
     int64_t column;   // output column of row 0
+    vx_quant quant;   // kind VX_QUANT_NONE: a plain matrix
 } vx_weight_segment;
+// A low-rank addition to some output columns: y[:, column..] += scale * (x a^T) b^T.
+typedef struct vx_branch {
+    vx_tensor a, b; // [r, k], [rows, r] f32|bf16|f16, contiguous
+    int64_t column; // output column of b's row 0
+    float scale;    // strength * alpha / rank
+} vx_branch;
 typedef struct vx_weight {
     int64_t n, k;
     int segments;
     vx_weight_segment segment[VX_MAX_SEGMENTS];
+    const vx_branch *branch; // adapters, in the order they were given; borrowed
+    int branches;
+    bool once; // used once in a request: a device with memory of its own keeps no copy
 } vx_weight;
 
 // out[m, j] = rn(sum_k x[m,k] w[j,k] + b[j]), rn to out's dtype, once.
 //   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight needs f32 x
+//   x f16: out f16|f32; weights and biases of any format are rounded to f16 first
+// A quantised segment is decoded to bf16 beside bf16 x and to f32 beside f32 x (quant.h says to what values); pre_scale
+// multiplies x before, rounded to x's dtype. Branches are added to the finished product, one after the other, with the
+// roundings of PEFT: t = rn(x a^T), u = rn(t b^T), out = rn(out + rn(scale * u)).
 // Sum: f32. The order over k is stated once, whatever m, n, segments and threads: for bf16 x and bf16 w pairs of k in
 // increasing order, in a pair the odd element before the even one, each an fma; else k in increasing order, each an fma.
 // A bf16 weight beside f32 x is widened. The bias is widened and added in f32 after the sum.

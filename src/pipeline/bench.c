@@ -70,10 +70,8 @@ static vx_status operator_bench(bench *b, const char *what, int runs, json_t *o)
     if (!strcmp(what, "linear")) {
         b->t[0] = vx_arena_tensor(arena, VX_BF16, ROWS, 3 * HEADS * HEAD_DIM);
         b->t[1] = random_tensor(arena, &random, VX_BF16, ROWS, HIDDEN, 1);
-        b->weight = (vx_weight){ 3 * HEADS * HEAD_DIM,
-                                 HIDDEN,
-                                 1,
-                                 { { random_tensor(arena, &random, VX_BF16, 3 * HEADS * HEAD_DIM, HIDDEN, 0.03f), { 0 }, 0 } } };
+        b->weight = (vx_weight){ .n = 3 * HEADS * HEAD_DIM, .k = HIDDEN, .segments = 1 };
+        b->weight.segment[0].weight = random_tensor(arena, &random, VX_BF16, 3 * HEADS * HEAD_DIM, HIDDEN, 0.03f);
         b->flop = 2.0 * ROWS * HIDDEN * 3 * HEADS * HEAD_DIM;
     } else if (!strcmp(what, "attention")) {
         run = run_attention;

@@ -1,0 +1,26 @@
+// In place of the CUDA back end where the build has none: the same program, which says so.
+#include "device/device.h"
+
+bool vx_cuda_built(void)
+{
+    return false;
+}
+
+static vx_status absent(void)
+{
+    return vx_fail_remedy(VX_ERR_DEVICE_NONE, "use --device cpu, or build with -DVORTEX_CUDA=ON where CUDA's nvcc is installed",
+                          "this build has no CUDA back end");
+}
+
+vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params)
+{
+    (void)params;
+    *out = NULL;
+    return absent();
+}
+
+vx_status vx_cuda_query(vx_cuda_info *out, int ordinal)
+{
+    *out = (vx_cuda_info){ .ordinal = ordinal };
+    return absent();
+}
