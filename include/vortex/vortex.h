@@ -55,8 +55,10 @@ typedef struct vx_model_params {
     size_t struct_size;
     const char *path; // official root or partition, diffusers folder, or the transformer's file; required
     const char *text_encoder, *video_vae, *audio_vae, *tokenizer; // components that are not in path
-    const char *variant; // "fl2va" or "ref2va": which partition path is, where nothing says it
-    const char *device;  // NULL or "auto", "cpu"; "cuda[:N]" is refused in this version
+    const char *variant;   // "fl2va" or "ref2va": which partition path is, where nothing says it
+    const char *device;    // NULL or "auto": the first GPU that can be used, else the processor; "cpu"; "cuda[:N]"
+    const char *attention; // NULL or "auto"; "own" or "cudnn": which attention a GPU runs
+    bool no_graphs;        // a GPU launches operators one by one: the same bits, for comparison and debugging
 } vx_model_params;
 // Finds the components by names, indexes and configuration files. What a job needs is opened by the job, headers first.
 VX_API vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params);

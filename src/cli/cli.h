@@ -34,10 +34,10 @@ typedef struct options {
     command_set command;
     const char *command_name;
     vx_request_builder *builder;
-    const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *variant, *device;
+    const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *variant, *device, *attention;
     const char *prompt_file, *jobs, *latents, *save_tensors, *image, *video, *audio, *pixels, *waveform, *threads, *isa, *runs,
         *log_file, *progress;
-    bool yes, json, quiet, verbose, dry_run, denormalised, random;
+    bool yes, json, quiet, verbose, dry_run, denormalised, random, no_graphs;
     bool man, completion;
     const char *argument[MAX_ARGUMENTS];
     int arguments;

@@ -35,6 +35,8 @@ const option option_table[] = {
     { "--dry-run", NULL, NULL, CMD_GENERATE, AT(dry_run), "plan only" },
     { "--yes", "-y", NULL, CMD_GENERATE | CMD_DECODE | CMD_DEMO | CMD_ENCODE, AT(yes), "replace existing files" },
     { "--device", NULL, "auto|cpu|cuda[:N]", CMD_MODEL, AT(device), "where to compute [auto]" },
+    { "--attention", NULL, "auto|own|cudnn", CMD_MODEL, AT(attention), "which attention a GPU runs [auto]" },
+    { "--no-graphs", NULL, NULL, CMD_MODEL, AT(no_graphs), "a GPU launches operators one by one: the same bits, slower" },
     { "--threads", NULL, "N", CMD_MODEL | CMD_DOCTOR, AT(threads), "processor threads, 1..1024 [all]" },
     { "--isa", NULL, "generic|avx2|avx512|avx512bf16", CMD_MODEL | CMD_DOCTOR, AT(isa), "newest instruction set to use" },
     { "--progress", NULL, "auto|bar|plain|json|none", CMD_GENERATE | CMD_DECODE, AT(progress),
@@ -48,15 +50,6 @@ const option option_table[] = {
 };
 // clang-format on
 const int option_count = (int)(sizeof option_table / sizeof *option_table);
-
-// Flags of GPU back ends: they act on one, and are refused here.
-static const struct {
-    const char *flag;
-    bool value;
-    const char *why;
-} refused[] = {
-    { "--no-graphs", false, "graphs exist only on CUDA devices, and this build has none" },
-};
 
 vx_status usage_error(vx_code code, const char *field, const char *format, ...)
 {
@@ -117,9 +110,6 @@ static const char *nearest(const char *name, unsigned commands)
 
 static vx_status unknown(const options *o, const char *name)
 {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (!strcmp(name, refused[i].flag) && (o->command & CMD_REQUEST))
-            return usage_error(VX_ERR_UNAVAILABLE, name + 2, "%s: %s", name, refused[i].why);
     const char *hint = nearest(name, o->command);
     vx_status s = usage_error(VX_ERR_USAGE, "", "%s: unknown option of vortex %s", name, o->command_name);
     if (hint) snprintf(s.remedy, sizeof s.remedy, "did you mean %s?", hint);

@@ -205,6 +205,8 @@ struct vx_ops {
     vx_status (*prefetch)(vx_device *dev, vx_tensor weight);
     void (*forget)(vx_device *dev, const void *begin, size_t bytes);
     vx_weight_stats (*weights)(const vx_device *dev);
+    vx_device_memory (*memory)(const vx_device *dev);
+    void (*memory_reset)(vx_device *dev);
     // Of devices that record; all or none.
     vx_status (*record)(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
     vx_status (*record_end)(vx_device *dev, vx_recording **slot, vx_status inside);

@@ -75,6 +75,19 @@ vx_weight_stats vx_device_weights(const vx_device *dev)
     return dev->ops->weights ? dev->ops->weights(dev) : (vx_weight_stats){ 0 };
 }
 
+vx_device_memory vx_device_memory_of(const vx_device *dev)
+{
+    return dev->ops->memory ? dev->ops->memory(dev) : (vx_device_memory){ 0 };
+}
+void vx_device_memory_reset(vx_device *dev)
+{
+    if (dev->ops->memory_reset) dev->ops->memory_reset(dev);
+}
+bool vx_device_far(const vx_device *dev)
+{
+    return dev->far;
+}
+
 vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed)
 {
     *replayed = false;

@@ -86,6 +86,15 @@ void vx_device_watch(vx_device *dev, const volatile int *flag);
 vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes);
 void vx_device_release(vx_device *dev); // gives the scratch back
 
+// Of a device with memory of its own, in bytes: all of it, free now, taken by this device, the most that it ever took since the
+// last reset. All zero of devices that work in the host's.
+typedef struct vx_device_memory {
+    uint64_t total, free, held, peak;
+} vx_device_memory;
+vx_device_memory vx_device_memory_of(const vx_device *dev);
+void vx_device_memory_reset(vx_device *dev); // peak = held
+bool vx_device_far(const vx_device *dev);    // the host cannot read its memory
+
 // Copies between host memory and a contiguous tensor, complete on return.
 vx_status vx_upload(vx_device *dev, vx_tensor to, const void *from);
 vx_status vx_download(vx_device *dev, void *to, vx_tensor from);

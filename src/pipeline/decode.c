@@ -25,7 +25,8 @@ typedef struct picture_run {
     vx_job *job;
     vx_device *dev;
     const sink *to;
-    void *host;           // one delivery of frames
+    vx_tensor bytes;      // one delivery of frames, on the device
+    void *host;           // and here
     int64_t host_frames;  // its room
     double began, inside; // seconds spent in the sink
 } picture_run;
@@ -40,10 +41,12 @@ static vx_status deliver(void *user, int64_t first, vx_tensor frames)
     picture_run *run = user;
     int64_t count = frames.shape[0];
     if (count > run->host_frames) return vx_fail(VX_ERR_INTERNAL, "%lld frames came at once", (long long)count);
-    vx_tensor host = vx_tensor_make(run->host, run->to->floats ? VX_F32 : VX_U8, 4, frames.shape);
-    // The CPU device's memory is the host's: the conversion writes straight into the delivery.
-    VX_TRY(run->to->floats ? vx_copy(run->dev, host, frames) : vx_to_u8(run->dev, host, frames));
-    VX_TRY(vx_device_sync(run->dev));
+    if (run->to->floats) VX_TRY(vx_download(run->dev, run->host, frames));
+    else {
+        vx_tensor bytes = vx_tensor_make(run->bytes.data, VX_U8, 4, frames.shape);
+        VX_TRY(vx_to_u8(run->dev, bytes, frames));
+        VX_TRY(vx_download(run->dev, run->host, bytes));
+    }
     VX_TRY(vx_model_check(run->job->model));
     double began = vx_clock_s();
     vx_status s = run->to->picture(run->to->self, first, count, run->host);
@@ -54,21 +57,21 @@ static vx_status deliver(void *user, int64_t first, vx_tensor frames)
 static vx_status decode_picture(vx_job *job, const sink *to)
 {
     vx_model *m = job->model;
-    vx_device *dev = m->context->device;
-    enum { WINDOW_FRAMES = 28 }; // more than any window hands over
+    vx_device *dev = m->device;
     vx_stage_need need;
     vx_plan_counts counts;
     VX_TRY(vx_need_video(m, job->video_shape, &need, &counts));
     vx_arena *arena = NULL;
     vx_job_progress(job, "decode_video", VX_STAGE_DECODE_VIDEO, 0, 1);
-    picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = WINDOW_FRAMES, .began = vx_clock_s() };
+    picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = VX_DELIVERY_FRAMES, .began = vx_clock_s() };
     size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1),
-           room = frame * WINDOW_FRAMES;
+           room = frame * VX_DELIVERY_FRAMES;
     VX_TRY(vx_pages_alloc(&run.host, room));
     vx_status s = vx_arena_create(dev, &arena, need.arena);
     if (!s.code) s = vx_device_reserve(dev, need.scratch);
     if (!s.code) {
         vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
+        run.bytes = vx_delivery_bytes(arena, job->video_shape);
         s = vx_upload(dev, latent, job->video);
         if (!s.code)
             s = vx_video_decoder_run(m->video, dev, arena,
@@ -89,7 +92,7 @@ static vx_status decode_picture(vx_job *job, const sink *to)
 static vx_status decode_sound(vx_job *job, const sink *to)
 {
     vx_model *m = job->model;
-    vx_device *dev = m->context->device;
+    vx_device *dev = m->device;
     int64_t samples = job->audio_shape[2] * vx_audio_decoder_config_of(m->audio)->hop;
     size_t bytes = (size_t)samples * VX_SOUND_CHANNELS * sizeof(float);
     vx_stage_need need;
@@ -125,7 +128,7 @@ static vx_status decode(vx_job *job, const sink *to)
 {
     if (!vx_job_has_latents(job)) return vx_fail(VX_ERR_USAGE, "the job has no latents yet: run it first");
     VX_TRY(vx_model_vaes(job->model, job->have_video, job->have_audio));
-    vx_device *dev = job->model->context->device;
+    vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
     vx_status s = vx_ok();
     if (job->have_audio && to->sound) s = decode_sound(job, to);

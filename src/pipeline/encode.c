@@ -63,7 +63,7 @@ static vx_status sound_stage(const vx_model *m, vx_device *dev, vx_arena *arena,
 vx_status vx_need_encode_video(vx_model *m, int64_t frames, int64_t height, int64_t width, vx_stage_need *need,
                                vx_plan_counts *counts)
 {
-    vx_device *dev = m->context->plan;
+    vx_device *dev = m->planner;
     vx_arena *arena = NULL;
     posterior p = { 0 };
     posterior_shape(m, frames, height, width, p.shape);
@@ -78,7 +78,7 @@ vx_status vx_need_encode_video(vx_model *m, int64_t frames, int64_t height, int6
 
 vx_status vx_need_encode_sound(vx_model *m, int64_t channels, int64_t samples, vx_stage_need *need, vx_plan_counts *counts)
 {
-    vx_device *dev = m->context->plan;
+    vx_device *dev = m->planner;
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
     VX_TRY(vx_arena_create(dev, &arena, 0));
@@ -92,7 +92,7 @@ vx_status vx_need_encode_sound(vx_model *m, int64_t channels, int64_t samples, v
 static vx_status encode_pixels(vx_model *m, const pixels *in, posterior *out, void (*progress)(void *, int64_t, int64_t),
                                void *user)
 {
-    vx_device *dev = m->context->device;
+    vx_device *dev = m->device;
     vx_stage_need need;
     vx_plan_counts counts;
     vx_arena *arena = NULL;
@@ -112,7 +112,7 @@ static vx_status encode_pixels(vx_model *m, const pixels *in, posterior *out, vo
 
 static vx_status encode_sound(vx_model *m, const float *sound, int64_t channels, int64_t samples, float **mean)
 {
-    vx_device *dev = m->context->device;
+    vx_device *dev = m->device;
     const vx_audio_encoder_config *c = vx_audio_encoder_config_of(m->audio_encoder);
     vx_stage_need need;
     vx_plan_counts counts;

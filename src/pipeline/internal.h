@@ -63,6 +63,7 @@ void vx_condition_cache_free(vx_condition_cache *cache);
 
 struct vx_model {
     vx_context *context;
+    vx_device *device, *planner; // where its jobs run and what plans for it: the context's, or its own (a GPU)
     vx_model_map map;
     vx_component *component[VX_COMPONENT_KINDS];
     vx_tokenizer *tokenizer;
@@ -177,6 +178,8 @@ vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts)
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
+enum { VX_DELIVERY_FRAMES = 17 }; // as many as a window hands over at most
+vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4]); // room for their bytes, on the device
 vx_status vx_need_encode_video(vx_model *model, int64_t frames, int64_t height, int64_t width, vx_stage_need *need,
                                vx_plan_counts *counts);
 vx_status vx_need_encode_sound(vx_model *model, int64_t channels, int64_t samples, vx_stage_need *need, vx_plan_counts *counts);

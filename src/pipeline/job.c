@@ -220,7 +220,7 @@ static vx_status encode_text(vx_job *job)
 {
     vx_model *m = job->model;
     vx_prompt_cache *cache = &m->cache;
-    vx_device *dev = m->context->device;
+    vx_device *dev = m->device;
     if (cache->prompt && cache->act == job->request.act && !strcmp(cache->prompt, job->request.prompt) &&
         !strcmp(cache->conditions, job->conditions.key))
         return vx_ok();
@@ -299,7 +299,7 @@ static vx_status draw(vx_job *job, float *video, float *audio, drawing *d)
 
 static vx_status denoise(vx_job *job)
 {
-    vx_device *dev = job->model->context->device;
+    vx_device *dev = job->model->device;
     const vx_resolved *r = &job->request;
     size_t video_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)),
            audio_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape));
@@ -339,7 +339,7 @@ static vx_status denoise(vx_job *job)
 vx_status vx_job_run(vx_job *job)
 {
     if (vx_job_has_latents(job)) return vx_ok();
-    vx_device *dev = job->model->context->device;
+    vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
     double began = vx_clock_s();
     vx_status s = job->embeds ? vx_ok() : encode_text(job);

@@ -1,9 +1,11 @@
 // An opened model: where its components are, and the networks bound to them, each when a job first needs it. Binding reads
 // headers only, so that a request that cannot run is refused before anything large is touched.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "pipeline/internal.h"
 
 enum { MODEL_PATHS = 5 };
@@ -19,6 +21,61 @@ static vx_status find(const vx_model *m, vx_variant wanted, vx_model_map *out)
                                                           .stated = m->stated });
 }
 
+// "cuda" or "cuda:N": N, else -1.
+static int cuda_ordinal(const char *device)
+{
+    if (strncmp(device, "cuda", 4)) return -1;
+    if (!device[4]) return 0;
+    if (device[4] != ':' || device[5] < '0' || device[5] > '9') return -1;
+    char *end;
+    long n = strtol(device + 5, &end, 10);
+    return *end || n > 1023 ? -1 : (int)n;
+}
+
+static vx_status open_cuda(vx_model *m, int ordinal, vx_attention_choice attention, bool graphs)
+{
+    vx_device *device = NULL;
+    VX_TRY(vx_device_cuda_create(&device, &(vx_cuda_params){ .ordinal = ordinal, .attention = attention }));
+    vx_status s = vx_device_plan_create(&m->planner, device);
+    if (s.code) {
+        vx_device_destroy(&device);
+        return s;
+    }
+    vx_device_graphs(device, graphs);
+    m->device = device;
+    return vx_ok();
+}
+
+// "auto" takes the first GPU that can be used and falls back to the processor, saying why; "cuda" insists.
+static vx_status choose_device(vx_model *m, const vx_model_params *p)
+{
+    const char *device = p->device ? p->device : "auto", *attention = p->attention ? p->attention : "auto";
+    static const char *const choices[] = { "auto", "own", "cudnn" };
+    int choice = -1;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(attention, choices[i])) choice = i;
+    if (choice < 0) return vx_fail_field(VX_ERR_VALUE, "attention", "attention '%.40s' is none of auto, own, cudnn", attention);
+    bool automatic = !strcmp(device, "auto");
+    int ordinal = automatic ? 0 : cuda_ordinal(device);
+    if (ordinal < 0 && strcmp(device, "cpu"))
+        return vx_fail_field(VX_ERR_VALUE, "device", "device '%.40s' is none of auto, cpu, cuda[:N]", device);
+    vx_status s = vx_ok();
+    if (ordinal >= 0 && (!automatic || vx_cuda_built())) {
+        s = open_cuda(m, ordinal, (vx_attention_choice)choice, !p->no_graphs);
+        if (!s.code) return s;
+        if (!automatic) return snprintf(s.field, sizeof s.field, "device"), vx_within(s, "device %s", device);
+        vx_log(VX_LOG_INFO, "running on the processor: %s", s.message);
+    }
+    if (p->no_graphs)
+        return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "no_graphs", "only a GPU has graphs: this runs on the processor"),
+                         "leave --no-graphs out");
+    if (choice == VX_ATTENTION_CUDNN)
+        return vx_remedy(
+            vx_fail_field(VX_ERR_DEVICE_NONE, "attention", "attention cudnn needs a GPU: this runs on the processor"),
+            "leave --attention out");
+    return vx_ok();
+}
+
 vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params)
 {
     vx_model_params p = { 0 };
@@ -27,12 +84,6 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     memcpy(&p, params, params->struct_size);
     if (!p.path || !*p.path)
         return vx_remedy(vx_fail_field(VX_ERR_REQUIRED, "model", "no model was named"), "give --model PATH or set VORTEX_MODEL");
-    if (p.device && strcmp(p.device, "auto") && strcmp(p.device, "cpu")) {
-        if (!strncmp(p.device, "cuda", 4))
-            return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "device", "device %s: this build has no CUDA back end", p.device),
-                             "use --device cpu");
-        return vx_fail_field(VX_ERR_VALUE, "device", "device '%.40s' is none of auto, cpu, cuda[:N]", p.device);
-    }
     vx_variant stated = VX_VARIANT_UNKNOWN;
     if (p.variant) {
         if (!strcmp(p.variant, "fl2va")) stated = VX_VARIANT_FL2VA;
@@ -43,9 +94,11 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     vx_model *m = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a model");
     m->context = context;
+    m->device = context->device;
+    m->planner = context->plan;
     m->stated = stated;
     const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer };
-    vx_status s = vx_ok();
+    vx_status s = choose_device(m, &p);
     for (int i = 0; i < MODEL_PATHS && !s.code; i++)
         if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
     if (!s.code) s = find(m, VX_VARIANT_UNKNOWN, &m->map);
@@ -70,6 +123,7 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     if (s.code) return s.field[0] ? s : (snprintf(s.field, sizeof s.field, "task"), vx_within(s, "task %s", task));
     // The partitions share every component but the transformer: only that one changes hands.
     vx_denoiser_close(&m->denoiser);
+    vx_device_forget(m->device, NULL, 0);
     vx_component_close(&m->component[VX_TRANSFORMER]);
     vx_free(m->map.component[VX_TRANSFORMER]);
     m->map.component[VX_TRANSFORMER] = other.component[VX_TRANSFORMER];
@@ -98,6 +152,10 @@ void vx_model_close(vx_model **model)
     vx_denoiser_close(&m->denoiser);
     vx_language_close(&m->language);
     vx_tokenizer_close(&m->tokenizer);
+    if (m->device != m->context->device) { // before the files that it has copies of
+        vx_device_destroy(&m->planner);
+        vx_device_destroy(&m->device);
+    }
     for (int i = 0; i < VX_COMPONENT_KINDS; i++) vx_component_close(&m->component[i]);
     vx_model_map_free(&m->map);
     vx_free(m);

@@ -11,7 +11,7 @@
 
 vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts)
 {
-    vx_device *dev = job->model->context->plan;
+    vx_device *dev = job->model->planner;
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
     VX_TRY(vx_arena_create(dev, &arena, 0));
@@ -25,7 +25,7 @@ vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts)
 
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation)
 {
-    vx_device *dev = job->model->context->plan;
+    vx_device *dev = job->model->planner;
     vx_arena *arena = NULL;
     vx_status s = vx_ok();
     for (int evaluations = 0; evaluations < 2 && !s.code;
@@ -46,7 +46,7 @@ vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prep
 
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts)
 {
-    vx_device *dev = model->context->plan;
+    vx_device *dev = model->planner;
     const vx_audio_decoder_config *config = vx_audio_decoder_config_of(model->audio);
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
@@ -60,13 +60,19 @@ vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx
     return s;
 }
 
+vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4])
+{
+    return vx_arena_tensor(arena, VX_U8, VX_DELIVERY_FRAMES, latent[2] * 16, latent[3] * 16, 3);
+}
+
 vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts)
 {
-    vx_device *dev = model->context->plan;
+    vx_device *dev = model->planner;
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
     VX_TRY(vx_arena_create(dev, &arena, 0));
     vx_tensor latent = vx_arena_take(arena, VX_F32, 4, shape);
+    vx_delivery_bytes(arena, shape);
     vx_status s = vx_video_decoder_run(model->video, dev, arena, &(vx_video_decode){ .latent = latent });
     *counts = vx_device_plan_counts(dev);
     *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
@@ -181,7 +187,7 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint
         }
         if (p->sound) {
             size_t kept, passing;
-            VX_TRY(vx_audio_encoder_fold_bytes(job->model->audio_encoder, job->model->context->device, &kept, &passing));
+            VX_TRY(vx_audio_encoder_fold_bytes(job->model->audio_encoder, job->model->device, &kept, &passing));
             VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
             stage->flop += counts.flop;
             *folded = kept;
@@ -234,7 +240,7 @@ vx_status vx_job_plan(vx_job *job)
     if (!r->latents_only && m->audio && job->audio_shape[2]) {
         VX_TRY_IN(vx_need_audio(m, job->audio_shape[2], &need, &counts), "plan of decode_audio");
         size_t folded, passing;
-        VX_TRY(vx_audio_decoder_fold_bytes(m->audio, m->context->device, &folded, &passing));
+        VX_TRY(vx_audio_decoder_fold_bytes(m->audio, m->device, &folded, &passing));
         uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS *
                         sizeof(float);
         // Weights are folded before the stage's own memory is taken; the sound is gone before the picture begins.

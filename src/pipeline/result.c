@@ -156,8 +156,8 @@ json_t *vx_result_object(const vx_job *job)
         json_object_update_missing(o, from);
         json_decref(from);
     }
-    json_object_set_new(o, "device", json_string(vx_device_name(job->model->context->device)));
-    json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->context->device)));
+    json_object_set_new(o, "device", json_string(vx_device_name(job->model->device)));
+    json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->device)));
     json_object_set_new(o, "threads", json_integer(job->model->context->threads));
     const vx_timings *t = &job->timings;
     double total = t->plan + t->text + t->encode + t->denoise + t->decode_video + t->decode_audio + t->mux;
@@ -238,7 +238,7 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
         json_object_set_new(o, "host_bytes", json_integer((json_int_t)job->plan.host_bytes));
         json_object_set_new(o, "condition_bytes", json_integer((json_int_t)vx_condition_bytes(job)));
         json_object_set_new(o, "available_bytes", json_integer((json_int_t)job->plan.available_bytes));
-        json_object_set_new(o, "device", json_string(vx_device_name(model->context->device)));
+        json_object_set_new(o, "device", json_string(vx_device_name(model->device)));
         json_object_set_new(o, "model", model_object(model));
         json_object_set_new(o, "files", files_array(model));
         json_object_set_new(o, "warnings", notes_array(&job->notes));
