@@ -29,6 +29,8 @@ extern "C" {
     X(VX_ERR_MODEL_COMPONENT, 3003, "a component of the model is missing")                                        \
     X(VX_ERR_MODEL_VARIANT, 3004, "the checkpoint is the other partition (FL2VA or Ref2VA)")                      \
     X(VX_ERR_MODEL_LAYOUT, 3005, "the layout of the checkpoint cannot be told or is not supported")               \
+    X(VX_ERR_MODEL_QKV, 3006, "the order of the query, key and value rows cannot be told")                        \
+    X(VX_ERR_MODEL_AMBIGUOUS, 3007, "several files could be the same component")                                  \
     X(VX_ERR_FILE_FORMAT, 3101, "a file is not the container that it should be")                                  \
     X(VX_ERR_FILE_TRUNCATED, 3102, "a file is shorter than its header says")                                      \
     X(VX_ERR_TENSOR_DUPLICATE, 3103, "a tensor is there twice")                                                   \
@@ -41,6 +43,8 @@ extern "C" {
     X(VX_ERR_FILE_POINTER, 3110, "a pointer or web page stands in place of the file: the download is incomplete") \
     X(VX_ERR_FILE_PICKLE, 3111, "pickled files are never opened")                                                 \
     X(VX_ERR_FILE_CHANGED, 3112, "a mapped file changed or shrank while in use")                                  \
+    X(VX_ERR_QUANT_FORMAT, 3113, "a tensor is stored in a quantised format that is not supported")                \
+    X(VX_ERR_QUANT_SCALE, 3114, "a quantised tensor's scales are missing, superfluous, misshapen or not finite")  \
     X(VX_ERR_CONFIG, 3201, "a configuration file is wrong or contradicts the tensors")                            \
     X(VX_ERR_TOKENIZER, 3202, "a tokenizer file is wrong")                                                        \
     X(VX_ERR_OUTPUT_EXISTS, 4001, "the output file exists already")                                               \
