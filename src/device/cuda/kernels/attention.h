@@ -18,6 +18,7 @@ typedef struct vx_k_attention {
     const void *q, *k, *v;
     int64_t sq, skv, heads, kv_heads, head_dim;
     int64_t out_row, out_head, q_row, q_head, k_row, k_head, v_row, v_head; // strides
+    int64_t batch, out_batch, q_batch, k_batch, v_batch; // independent sequences and their strides; batch 0 = 1
     float scale;
     bool causal;
     bool f16; // else bf16
