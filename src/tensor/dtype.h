@@ -9,6 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
+// Functions that kernels use, too: nvcc wants to be told.
+#ifdef __CUDACC__
+#define VX_BOTH __host__ __device__
+#else
+#define VX_BOTH
+#endif
+
 typedef enum vx_dtype {
     VX_DTYPE_NONE = 0,
     VX_F32,
@@ -35,31 +42,31 @@ int vx_dtype_bits(vx_dtype t);                              // 4, 8, 16, 32, 64;
 const char *vx_dtype_name(vx_dtype t);                      // safetensors' spelling: "F32", "BF16", "F8_E4M3"
 vx_dtype vx_dtype_from_name(const char *name, size_t size); // VX_DTYPE_NONE if unknown
 
-static inline uint32_t vx_f32_bits(float x)
+static inline VX_BOTH uint32_t vx_f32_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, 4);
     return u;
 }
-static inline float vx_f32_from_bits(uint32_t u)
+static inline VX_BOTH float vx_f32_from_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, 4);
     return x;
 }
 
-static inline float vx_bf16_to_f32(uint16_t b)
+static inline VX_BOTH float vx_bf16_to_f32(uint16_t b)
 {
     return vx_f32_from_bits((uint32_t)b << 16);
 }
 // NaN stays NaN (quiet, sign kept); overflow gives infinity.
-static inline uint16_t vx_f32_to_bf16(float x)
+static inline VX_BOTH uint16_t vx_f32_to_bf16(float x)
 {
     uint32_t u = vx_f32_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u);
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-static inline float vx_round_bf16(float x)
+static inline VX_BOTH float vx_round_bf16(float x)
 {
     return vx_bf16_to_f32(vx_f32_to_bf16(x));
 }

@@ -1,6 +1,7 @@
 // The algorithms of mathf.h as straight lines, for inlining and as the text that a vector version follows line by line:
 // every statement is one IEEE f32 operation or one operation on the bits, every choice is a blend (x ? a : b on values that
-// are both computed), nothing is looked up. Operands of a fma must keep their places; nothing else may be contracted.
+// are both computed), nothing is looked up (but by the range reduction of large angles). Operands of a fma must keep their
+// places; nothing else may be contracted. nvcc compiles this page for the device with -fmad=false: the same bits.
 // The constants are printed by tools/fit_mathf.py.
 #ifndef VX_TENSOR_MATHF_INLINE_H
 #define VX_TENSOR_MATHF_INLINE_H
@@ -25,7 +26,7 @@
 #define VX_EXP_MIN    -0x1.5d589ep6f // the least x with e^x >= 2^-126
 #define VX_EXP_MAX    0x1.62e42ep6f  // the greatest x with a finite result
 
-static inline float vx_expf_inline(float x)
+static inline VX_BOTH float vx_expf_inline(float x)
 {
     float y = x < VX_EXP_MIN ? VX_EXP_MIN : x; // NaN passes both
     y = y > VX_EXP_MAX ? VX_EXP_MAX : y;
@@ -58,7 +59,7 @@ static inline float vx_expf_inline(float x)
 #define VX_TANH_P3    0x1.51f8cep-6f
 #define VX_TANH_P4    -0x1.750ce4p-8f
 
-static inline float vx_tanhf_inline(float x)
+static inline VX_BOTH float vx_tanhf_inline(float x)
 {
     const uint32_t sign = vx_f32_bits(x) & 0x80000000u;
     const float a = vx_f32_from_bits(vx_f32_bits(x) ^ sign);
@@ -94,7 +95,7 @@ static inline float vx_tanhf_inline(float x)
 #define VX_ERF_G5    -0x1.954ffcp-9f
 #define VX_ERF_G6    0x1.a58484p-13f
 
-static inline float vx_erff_inline(float x)
+static inline VX_BOTH float vx_erff_inline(float x)
 {
     const uint32_t sign = vx_f32_bits(x) & 0x80000000u;
     float a = vx_f32_from_bits(vx_f32_bits(x) ^ sign);
@@ -135,7 +136,7 @@ static inline float vx_erff_inline(float x)
 #define VX_SIN_C2        0x1.98c33ap-16f
 
 // For 0 <= a <= VX_SIN_LIMIT. *quadrant: its two low bits count.
-static inline float vx_sin_reduce_inline(float a, uint32_t *quadrant)
+static inline VX_BOTH float vx_sin_reduce_inline(float a, uint32_t *quadrant)
 {
     const float t = fmaf(a, VX_SIN_2_OVER_PI, VX_MATHF_MAGIC);
     const float k = t - VX_MATHF_MAGIC;
@@ -147,7 +148,7 @@ static inline float vx_sin_reduce_inline(float a, uint32_t *quadrant)
 }
 
 // sin(r + quadrant pi/2) with its sign bit flipped by `sign` (0 or 0x80000000).
-static inline float vx_sin_turn_inline(float r, uint32_t quadrant, uint32_t sign)
+static inline VX_BOTH float vx_sin_turn_inline(float r, uint32_t quadrant, uint32_t sign)
 {
     const float z = r * r;
     float s = VX_SIN_S2;
@@ -166,18 +167,82 @@ static inline float vx_sin_turn_inline(float r, uint32_t quadrant, uint32_t sign
 }
 
 // For |x| <= VX_SIN_LIMIT only. The sine works on |x| and puts the sign back, so that -0 stays -0.
-static inline float vx_sinf_small_inline(float x)
+static inline VX_BOTH float vx_sinf_small_inline(float x)
 {
     uint32_t quadrant;
     const float r = vx_sin_reduce_inline(vx_f32_from_bits(vx_f32_bits(x) & 0x7fffffffu), &quadrant);
     return vx_sin_turn_inline(r, quadrant, vx_f32_bits(x) & 0x80000000u);
 }
 
-static inline float vx_cosf_small_inline(float x)
+static inline VX_BOTH float vx_cosf_small_inline(float x)
 {
     uint32_t quadrant;
     const float r = vx_sin_reduce_inline(vx_f32_from_bits(vx_f32_bits(x) & 0x7fffffffu), &quadrant);
     return vx_sin_turn_inline(r, quadrant + 1u, 0u);
+}
+
+// The 32 bits of 2/pi, after 32 zeros, from `bit` on, most significant first.
+static inline VX_BOTH uint32_t vx_two_over_pi_inline(int bit)
+{
+    const uint32_t words[8] = { 0, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu };
+    const uint64_t two = (uint64_t)words[bit / 32] << 32 | words[bit / 32 + 1];
+    return (uint32_t)(two >> (32 - bit % 32));
+}
+
+// Payne and Hanek's reduction for finite a > VX_SIN_LIMIT. a = m 2^e with a 24-bit m, -8 <= e <= 104. Bits of 2/pi whose
+// product with a is a multiple of 4 are left out; of the rest 96 are used, from the one that weighs 2^(1-e). The product
+// m * window modulo 2^96 then has the quadrant in its top two bits and 62 bits of fraction in the next, wrong by at most 2
+// units; no f32 comes nearer to a multiple of pi/2 than about 2^-30, which leaves 30 good bits.
+static inline VX_BOTH float vx_sin_reduce_large_inline(float a, uint32_t *quadrant)
+{
+    const uint32_t bits = vx_f32_bits(a);
+    const int e = (int)(bits >> 23) - 150;
+    const uint64_t m = (bits & 0x7fffffu) | 0x800000u;
+    const int first = 32 + e - 2;
+    const uint64_t turns = ((m * vx_two_over_pi_inline(first)) << 32) + m * vx_two_over_pi_inline(first + 32) +
+                           ((m * vx_two_over_pi_inline(first + 64)) >> 32);
+    const uint64_t nearest = turns + ((uint64_t)1 << 61);
+    *quadrant = (uint32_t)(nearest >> 62);
+    // What is left of the nearest quadrant, as a signed fraction: nearest's low 62 bits minus a half.
+    const int64_t rest = (int64_t)(nearest & (((uint64_t)1 << 62) - 1)) - ((int64_t)1 << 61);
+    return (float)((double)rest * (0x1.921fb54442d18p0 * 0x1p-62));
+}
+
+// sin(|x| + turned pi/2), sign flipped by `sign`, for any x.
+static inline VX_BOTH float vx_sine_inline(float x, uint32_t turned, uint32_t sign)
+{
+    const float a = vx_f32_from_bits(vx_f32_bits(x) & 0x7fffffffu);
+    if (!(a < INFINITY)) return NAN;
+    uint32_t quadrant;
+    const float r = a <= VX_SIN_LIMIT ? vx_sin_reduce_inline(a, &quadrant) : vx_sin_reduce_large_inline(a, &quadrant);
+    return vx_sin_turn_inline(r, quadrant + turned, sign);
+}
+
+static inline VX_BOTH float vx_sinf_inline(float x)
+{
+    return vx_sine_inline(x, 0u, vx_f32_bits(x) & 0x80000000u);
+}
+
+// ---- activations, as operators.h says them ----
+
+static inline VX_BOTH float vx_silu_inline(float g)
+{
+    return g / (1.0f + vx_expf_inline(-g));
+}
+
+// sqrt(1/2), sqrt(2/pi), rounded to f32.
+#define VX_SQRT_HALF      0x1.6a09e6p-1f
+#define VX_SQRT_2_OVER_PI 0x1.988454p-1f
+#define VX_GELU_CUBE      0.044715f
+
+static inline VX_BOTH float vx_gelu_inline(float x, int tanh_form)
+{
+    const float half = 0.5f * x;
+    if (!tanh_form) return half * (1.0f + vx_erff_inline(x * VX_SQRT_HALF));
+    const float square = x * x;
+    const float cube = square * x;
+    const float cubic = VX_GELU_CUBE * cube;
+    return half * (1.0f + vx_tanhf_inline(VX_SQRT_2_OVER_PI * (x + cubic)));
 }
 
 #endif

@@ -2,12 +2,8 @@
 #ifndef VX_DEVICE_CPU_ELEMENT_H
 #define VX_DEVICE_CPU_ELEMENT_H
 
+#include "tensor/mathf_inline.h"
 #include "tensor/tensor.h"
-
-// The constants of vx_gelu, rounded to f32.
-#define VX_SQRT_HALF      0x1.6a09e6p-1f
-#define VX_SQRT_2_OVER_PI 0x1.988454p-1f
-#define VX_GELU_CUBE      0.044715f
 
 static inline int64_t vx_element_size(vx_dtype t)
 {

@@ -113,11 +113,6 @@ static void plain_gate_add(const vx_gate_add_args *a, int64_t begin, int64_t end
     }
 }
 
-static float silu(float g)
-{
-    return g / (1.0f + vx_expf(-g));
-}
-
 static void plain_swiglu(const vx_swiglu_args *a, int64_t begin, int64_t end)
 {
     const int64_t n = a->out.shape[1], gate = a->gate_first ? 0 : n, value = n - gate;
@@ -126,7 +121,7 @@ static void plain_swiglu(const vx_swiglu_args *a, int64_t begin, int64_t end)
         const void *u = vx_row_at(a->u, r);
         void *out = vx_row_at(a->out, r);
         for (int64_t i = 0; i < n; i++)
-            vx_put(out, act, i, vx_rn(act, silu(vx_get(u, act, gate + i))) * vx_get(u, act, value + i));
+            vx_put(out, act, i, vx_rn(act, vx_silu_inline(vx_get(u, act, gate + i))) * vx_get(u, act, value + i));
     }
 }
 
@@ -135,15 +130,8 @@ static void plain_silu(const vx_silu_args *a, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const void *x = vx_row_at(a->x, r);
         void *out = vx_row_at(a->out, r);
-        for (int64_t i = 0; i < a->x.shape[1]; i++) vx_put(out, a->out.dtype, i, silu(vx_get(x, a->x.dtype, i)));
+        for (int64_t i = 0; i < a->x.shape[1]; i++) vx_put(out, a->out.dtype, i, vx_silu_inline(vx_get(x, a->x.dtype, i)));
     }
-}
-
-static float gelu(float x, bool tanh_form)
-{
-    if (!tanh_form) return 0.5f * x * (1.0f + vx_erff(x * VX_SQRT_HALF));
-    const float cube = x * x * x;
-    return 0.5f * x * (1.0f + vx_tanhf(VX_SQRT_2_OVER_PI * (x + VX_GELU_CUBE * cube)));
 }
 
 static void plain_gelu(const vx_gelu_args *a, int64_t begin, int64_t end)
@@ -152,7 +140,7 @@ static void plain_gelu(const vx_gelu_args *a, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const void *x = vx_row_at(a->x, r);
         void *out = vx_row_at(a->out, r);
-        for (int64_t i = 0; i < a->x.shape[1]; i++) vx_put(out, act, i, gelu(vx_get(x, act, i), a->tanh_form));
+        for (int64_t i = 0; i < a->x.shape[1]; i++) vx_put(out, act, i, vx_gelu_inline(vx_get(x, act, i), a->tanh_form));
     }
 }
 
@@ -266,7 +254,7 @@ static void plain_normalise(float *out, const float *x, const vx_plane_norm *nor
         float y = (x[i] - norm->mean) / norm->deviation;
         y = y * norm->w;
         y = y + norm->b;
-        out[i] = norm->silu ? silu(y) : y;
+        out[i] = norm->silu ? vx_silu_inline(y) : y;
     }
 }
 
