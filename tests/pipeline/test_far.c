@@ -1,0 +1,151 @@
+// Every stage on a device whose memory the host cannot read (fence.h): the same bits as on the processor, and nobody on the
+// host looks into a tensor. What holds here holds for the pages of a GPU.
+#include "testing.h"
+
+#include <unistd.h>
+
+#include "base/scratch.h"
+#include "pipeline/fence.h"
+#include "pipeline/internal.h"
+#include "weights/safetensors.h"
+
+enum { SIDE = 64, FRAMES = 22, SAMPLES = 32000 };
+
+typedef struct rig {
+    scratch files;
+    char model_path[600], picture[600], sound[600];
+    vx_context *context;
+} rig;
+
+static void write_samples(rig *r)
+{
+    static uint8_t pixels[SIDE * SIDE * 3];
+    static float wave[SAMPLES];
+    for (int i = 0; i < SIDE * SIDE * 3; i++) pixels[i] = (uint8_t)(i * 7 % 251);
+    for (int i = 0; i < SAMPLES; i++) wave[i] = (float)(i % 200) / 400.0f - 0.25f;
+    snprintf(r->picture, sizeof r->picture, "%s", scratch_path(&r->files, "picture.safetensors"));
+    snprintf(r->sound, sizeof r->sound, "%s", scratch_path(&r->files, "sound.safetensors"));
+    vx_safetensors_tensor picture = { "pixels", VX_U8, 4, { 1, SIDE, SIDE, 3 }, pixels };
+    vx_safetensors_tensor sound = { "waveform", VX_F32, 2, { 1, SAMPLES }, wave };
+    assert_ok(vx_safetensors_write(r->picture, true, &picture, 1, &(vx_safetensors_pair){ "fps", "24" }, 1));
+    assert_ok(vx_safetensors_write(r->sound, true, &sound, 1, &(vx_safetensors_pair){ "sample_rate", "32000" }, 1));
+}
+
+static int open_rig(void **state)
+{
+    rig *r = calloc(1, sizeof *r);
+    r->files = scratch_create();
+    snprintf(r->model_path, sizeof r->model_path, "%s", scratch_path(&r->files, "model"));
+    assert_ok(vx_context_create(&r->context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 2 }));
+    assert_ok(
+        vx_demo_model_write(r->context, r->model_path, &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = true }));
+    write_samples(r);
+    *state = r;
+    return 0;
+}
+
+static int close_rig(void **state)
+{
+    rig *r = *state;
+    vx_context_destroy(&r->context);
+    scratch_destroy(&r->files);
+    free(r);
+    return 0;
+}
+
+// The latents and everything decoded, as one file.
+static void run(rig *r, const vx_request *request, const char *path, bool far)
+{
+    vx_model *model;
+    fence *f = NULL;
+    vx_device *planner = NULL;
+    assert_ok(vx_model_open(r->context, &model,
+                            &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path, .device = "cpu" }));
+    if (far) {
+        f = fence_create(r->context->device);
+        assert_ok(vx_device_plan_create(&planner, &f->base));
+        model->device = &f->base; // the model owns both from here on
+        model->planner = planner;
+    }
+    vx_job *job;
+    assert_ok(vx_job_create(model, request, NULL, &job));
+    assert_ok(vx_job_run(job));
+    assert_ok(vx_job_save_tensors(job, path, true));
+    if (far) assert_true(f->uploads > 4 && f->downloads > 4);
+    vx_job_destroy(&job);
+    vx_model_close(&model);
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    FILE *f[2] = { fopen(a, "rb"), fopen(b, "rb") };
+    assert_true(f[0] && f[1]);
+    for (;;) {
+        static char text[2][1 << 16];
+        size_t n = fread(text[0], 1, sizeof text[0], f[0]);
+        assert_int_equal(fread(text[1], 1, sizeof text[1], f[1]), n);
+        if (n == 0) break;
+        assert_memory_equal(text[0], text[1], n);
+    }
+    fclose(f[0]);
+    fclose(f[1]);
+}
+
+static void same_bits(rig *r, const vx_request *request)
+{
+    char near_file[600], far_file[600];
+    snprintf(near_file, sizeof near_file, "%s", scratch_path(&r->files, "near.safetensors"));
+    snprintf(far_file, sizeof far_file, "%s", scratch_path(&r->files, "far.safetensors"));
+    run(r, request, near_file, false);
+    run(r, request, far_file, true);
+    assert_same_files(near_file, far_file);
+}
+
+static vx_request request_of(const vx_condition *conditions, int count)
+{
+    return (vx_request){ VX_INIT(vx_request),
+                         .prompt = "A lighthouse, <Picture 1>, at dawn.",
+                         .width = SIDE,
+                         .height = SIDE,
+                         .num_frames = FRAMES,
+                         .evaluations = 2,
+                         .seed_set = true,
+                         .seed = 7,
+                         .conditions = conditions,
+                         .condition_count = count };
+}
+
+static void from_a_prompt(void **state)
+{
+    vx_request request = request_of(NULL, 0);
+    same_bits(*state, &request);
+    request.sampler = "res_multistep";
+    request.schedule = "beta";
+    request.evaluations = 4;
+    request.precision = "float32";
+    same_bits(*state, &request);
+}
+
+static void from_a_keyframe(void **state)
+{
+    rig *r = *state;
+    const vx_condition keyframe = { VX_INIT(vx_condition), .path = r->picture, .keyframe = true };
+    vx_request request = request_of(&keyframe, 1);
+    same_bits(r, &request);
+}
+
+static void from_references(void **state)
+{
+    rig *r = *state;
+    const vx_condition references[] = { { VX_INIT(vx_condition), .kind = "image", .path = r->picture },
+                                        { VX_INIT(vx_condition), .kind = "audio", .path = r->sound } };
+    vx_request request = request_of(references, 2);
+    same_bits(r, &request);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(from_a_prompt), cmocka_unit_test(from_a_keyframe),
+                                        cmocka_unit_test(from_references) };
+    return cmocka_run_group_tests(tests, open_rig, close_rig);
+}
