@@ -17,8 +17,14 @@ vx_cost vx_cost_linear(const vx_linear_args *a)
     double weight = 0;
     for (int i = 0; i < a->weight->segments; i++)
         weight += size_of(a->weight->segment[i].weight) + size_of(a->weight->segment[i].bias);
+    double multiplies = (double)a->weight->n * (double)a->weight->k;
+    for (int i = 0; i < a->weight->branches; i++) {
+        const vx_branch *b = &a->weight->branch[i];
+        weight += size_of(b->a) + size_of(b->b);
+        multiplies += (double)b->a.shape[0] * (double)(b->a.shape[1] + b->b.shape[0]);
+    }
     vx_cost cost = moves(a->out, size_of(a->x), weight);
-    cost.flop = 2.0 * (double)a->x.shape[0] * (double)a->weight->n * (double)a->weight->k;
+    cost.flop = 2.0 * (double)a->x.shape[0] * multiplies;
     return cost;
 }
 

@@ -48,8 +48,38 @@ static vx_status check_weight(const char *op, const vx_weight *w, vx_dtype x)
     return vx_ok();
 }
 
+static vx_status check_branch(const char *op, const vx_weight *w, int i)
+{
+    const vx_branch *b = &w->branch[i];
+    char a_text[96], b_text[96];
+    if (b->a.rank != 2 || b->b.rank != 2 || !vx_tensor_contiguous(b->a) || !vx_tensor_contiguous(b->b) || b->a.shape[1] != w->k ||
+        b->a.shape[0] < 1 || b->b.shape[1] != b->a.shape[0])
+        return vx_fail(VX_ERR_SHAPE, "%s: factors of branch %d are %s and %s, expected [r,%lld] and [rows,r], contiguous", op, i,
+                       vx_shape_text(a_text, b->a), vx_shape_text(b_text, b->b), (long long)w->k);
+    const int64_t rows = b->b.shape[0];
+    if (b->column < 0 || rows < 1 || b->column > w->n - rows)
+        return vx_fail(VX_ERR_SHAPE, "%s: branch %d adds to columns %lld to %lld of %lld", op, i, (long long)b->column,
+                       (long long)b->column + rows, (long long)w->n);
+    if (!vx_is_stored(b->a.dtype) || !vx_is_stored(b->b.dtype))
+        return vx_fail(VX_ERR_DTYPE, "%s: factors of branch %d are %s and %s, expected F32, BF16 or F16", op, i,
+                       vx_dtype_name(b->a.dtype), vx_dtype_name(b->b.dtype));
+    return vx_ok();
+}
+
+static vx_status check_branches(const char *op, const vx_weight *w, vx_dtype x, vx_dtype out)
+{
+    if (w->branches < 0 || (w->branches > 0 && !w->branch))
+        return vx_fail(VX_ERR_SHAPE, "%s: a weight of %d branches that are not there", op, w->branches);
+    if (w->branches > 0 && (x == VX_F16 || out == VX_F16))
+        return vx_fail(VX_ERR_DTYPE, "%s: branches take F32 or BF16, not F16", op);
+    for (int i = 0; i < w->branches; i++) VX_TRY(check_branch(op, w, i));
+    return vx_ok();
+}
+
 static bool weight_lacks_data(const vx_weight *w)
 {
+    for (int i = 0; i < w->branches; i++)
+        if (vx_lacks_data(w->branch[i].a) || vx_lacks_data(w->branch[i].b)) return true;
     for (int i = 0; i < w->segments; i++)
         if (vx_lacks_data(w->segment[i].weight) || vx_lacks_data(w->segment[i].bias)) return true;
     return false;
@@ -62,6 +92,7 @@ vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight 
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
     VX_NEED_DTYPE(vx_is_act(out.dtype), out);
     VX_TRY(check_weight(__func__, w, x.dtype));
+    VX_TRY(check_branches(__func__, w, x.dtype, out.dtype));
     VX_NEED_GOING(dev);
     if (vx_tensor_count(out) == 0) return vx_ok();
     VX_NEED_DATA(dev, out);

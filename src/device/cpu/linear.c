@@ -9,7 +9,7 @@
 //   1 to 4      Nothing is packed: the weight goes from memory through registers (dense.h, thin).
 // Sums over more than VX_DENSE_K numbers wait in C tiles between blocks: one chain over k, as operators.h says.
 #include "base/checked.h"
-#include "device/cpu/cpu.h"
+#include "device/cpu/branch.h"
 #include "device/cpu/dense.h"
 
 enum {
@@ -34,6 +34,7 @@ struct shape {
 struct job {
     const vx_linear_args *args;
     const struct vx_dense_kernels *kernels;
+    const vx_branch_sum *sum; // not NULL: onto what out holds
     struct shape s;
     int64_t first, count, next_first, next_count; // panels of the chunk that is multiplied, and of the one that is packed
     char *chunk, *next_chunk, *workers;
@@ -149,7 +150,9 @@ static void pack_panel(const struct job *job, int64_t i)
 static void finish_tile(const struct job *job, struct panel p, int64_t row, int rows, const float *c, const float *bias)
 {
     const vx_tensor out = job->args->out;
-    job->kernels->finish(element(out, row, p.segment->column + p.row), out.stride[0], out.dtype, c, bias, rows, p.rows);
+    void *to = element(out, row, p.segment->column + p.row);
+    if (job->sum) vx_cpu_branch_finish(to, out.stride[0], out.dtype, c, job->s.nr, rows, p.rows, *job->sum);
+    else job->kernels->finish(to, out.stride[0], out.dtype, c, bias, rows, p.rows);
 }
 
 // Asks for the part-th of `parts` shares of the tile of x that comes next: waiting for all of it when it is widened would
@@ -317,26 +320,38 @@ static void thin_rows(vx_pool *pool, struct job *job)
     vx_pool_run(pool, vx_ceil_div(job->groups, job->run), thin_piece, job);
 }
 
-size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
+size_t vx_cpu_product_scratch(const vx_cpu *cpu, const vx_linear_args *args)
 {
-    const vx_cpu *cpu = vx_cpu_of_const(dev);
     const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args);
     return (s.thin ? 1 : 2) * s.chunk + s.worker * (size_t)cpu->threads;
 }
 
-vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
+void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, const vx_branch_sum *sum)
 {
-    vx_cpu *cpu = vx_cpu_of(dev);
-    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .swap = args->x.dtype == VX_BF16 };
+    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .sum = sum, .swap = args->x.dtype == VX_BF16 };
     const struct shape *s = &job.s;
     job.s = shape_of(job.kernels, args);
-    void *scratch;
-    VX_TRY(vx_cpu_scratch(cpu, vx_cpu_linear_scratch(dev, args), &scratch));
     job.chunk = scratch;
     job.next_chunk = job.chunk + s->chunk;
     job.workers = job.next_chunk + s->chunk;
     if (s->thin) thin_rows(cpu->pool, &job);
     else if (s->few) few_rows(cpu->pool, &job);
     else many_rows(cpu->pool, &job);
+}
+
+size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
+{
+    const vx_cpu *cpu = vx_cpu_of_const(dev);
+    const size_t product = vx_cpu_product_scratch(cpu, args), branch = vx_cpu_branch_scratch(cpu, args);
+    return product > branch ? product : branch;
+}
+
+vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
+{
+    vx_cpu *cpu = vx_cpu_of(dev);
+    void *scratch;
+    VX_TRY(vx_cpu_scratch(cpu, vx_cpu_linear_scratch(dev, args), &scratch));
+    vx_cpu_product(cpu, args, scratch, NULL);
+    vx_cpu_branch(cpu, args, scratch);
     return vx_ok();
 }
