@@ -175,8 +175,10 @@ VX_API const vx_delivery *vx_request_builder_delivery(const vx_request_builder *
 typedef struct vx_stage_plan {
     const char *name; // "text", "encode", "denoise", "decode_audio", "decode_video"
     double flop;
-    uint64_t weight_bytes; // read from the checkpoint
-    uint64_t host_bytes;   // anonymous memory while the stage runs
+    uint64_t weight_bytes;                 // read from the checkpoint
+    uint64_t host_bytes;                   // anonymous memory while the stage runs
+    uint64_t device_bytes;                 // on a GPU: activations and scratch
+    uint64_t device_weights, device_least; // on a GPU: weights that the stage keeps there if it can, and the least it can do with
 } vx_stage_plan;
 enum { VX_PLAN_STAGES = 5 };
 typedef struct vx_plan {
@@ -190,6 +192,8 @@ typedef struct vx_plan {
     uint64_t host_bytes;      // peak of anonymous memory beyond what the opened model holds
     uint64_t available_bytes; // what it was held against
     uint64_t output_samples;  // sound per channel after fitting to the picture
+    // On a GPU: the most that any stage takes with all its weights there, and with as few as it can do with; what is free.
+    uint64_t device_bytes, device_least_bytes, device_available_bytes;
 } vx_plan;
 // VX_ERR_MEMORY_PLAN if it cannot fit, with the bytes and what would help. The plan is filled in then, too.
 VX_API vx_status vx_plan_request(vx_model *model, const vx_request *request, vx_plan *out);

@@ -99,7 +99,7 @@ static vx_status project(vx_device *dev, const vx_denoiser *d, vx_tensor s, int6
     for (int64_t i = 0; i < k->layers; i++) {
         char next[64];
         snprintf(next, sizeof next, "blocks.%lld.adaln_proj.", (long long)i + 1);
-        if (!vx_device_is_plan(dev)) vx_component_prefetch(d->component, next);
+        vx_component_prefetch(d->component, dev, next);
         const int64_t flat[] = { count, VX_MODALITIES * VX_MODULATIONS * k->hidden };
         VX_TRY_IN(vx_linear(dev, vx_tensor_reshape(blocks[i], 2, flat), s, &d->blocks[i].adaln), "block %lld", (long long)i);
     }

@@ -57,8 +57,10 @@ static vx_status bind_block(vx_denoiser_block *b, const vx_denoiser *d, const ch
     VX_TRY(vx_component_swiglu(c, join(&n, prefix, "mlp.fc1"), k->ffn, k->hidden, false, &b->fc1, &b->gate_first));
     VX_TRY(vx_component_linear(c, join(&n, prefix, "mlp.fc2"), k->hidden, k->ffn, false, &b->fc2));
     if (!modulated) return vx_ok();
-    return vx_component_linear(c, join(&n, prefix, "adaln_proj.linear"), VX_MODALITIES * VX_MODULATIONS * k->hidden, k->time_dim,
-                               true, &b->adaln);
+    VX_TRY(vx_component_linear(c, join(&n, prefix, "adaln_proj.linear"), VX_MODALITIES * VX_MODULATIONS * k->hidden, k->time_dim,
+                               true, &b->adaln));
+    b->adaln.once = true; // the tables of a request hold all that its evaluations need of it
+    return vx_ok();
 }
 
 static vx_status bind_blocks(vx_denoiser_block **out, const vx_denoiser *d, const char *prefix, int64_t count, bool modulated)

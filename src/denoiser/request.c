@@ -286,12 +286,11 @@ static vx_status embed(vx_denoiser_request *r, vx_tensor video_rows, vx_tensor a
 // Only what the loop reads: a block's modulation weights are a third of it and were used up before.
 static void prefetch_block(const vx_denoiser_request *r, int64_t block)
 {
-    if (vx_device_is_plan(r->dev)) return;
     static const char *const parts[] = { "norm", "attn.", "mlp." };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char prefix[64];
         snprintf(prefix, sizeof prefix, "blocks.%lld.%s", (long long)block, parts[i]);
-        vx_component_prefetch(r->denoiser->component, prefix);
+        vx_component_prefetch(r->denoiser->component, r->dev, prefix);
     }
 }
 

@@ -67,8 +67,7 @@ static vx_status decode_picture(vx_job *job, const sink *to)
     size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1),
            room = frame * VX_DELIVERY_FRAMES;
     VX_TRY(vx_pages_alloc(&run.host, room));
-    vx_status s = vx_arena_create(dev, &arena, need.arena);
-    if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    vx_status s = vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena);
     if (!s.code) {
         vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
         run.bytes = vx_delivery_bytes(arena, job->video_shape);
@@ -81,8 +80,7 @@ static vx_status decode_picture(vx_job *job, const sink *to)
                                                          .user = &run,
                                                          .progress = tiles_done });
     }
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(m, &arena);
     vx_pages_free(run.host, room);
     job->timings.decode_video += vx_clock_s() - run.began - run.inside;
     job->timings.mux += run.inside;
@@ -104,8 +102,7 @@ static vx_status decode_sound(vx_job *job, const sink *to)
     VX_TRY(vx_audio_decoder_fold(m->audio, dev));
     VX_TRY(vx_need_audio(m, job->audio_shape[2], &need, &counts));
     VX_TRY(vx_pages_alloc(&wave, bytes));
-    vx_status s = vx_arena_create(dev, &arena, need.arena);
-    if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    vx_status s = vx_stage_enter(m, VX_AUDIO_VAE, &need, &arena);
     if (!s.code) {
         vx_tensor latent = vx_arena_take(arena, VX_F32, 3, job->audio_shape),
                   out = vx_arena_tensor(arena, VX_F32, VX_SOUND_CHANNELS, samples);
@@ -113,8 +110,7 @@ static vx_status decode_sound(vx_job *job, const sink *to)
         if (!s.code) s = vx_audio_decoder_run(m->audio, dev, arena, out, latent, job->denormalised);
         if (!s.code) s = vx_download(dev, wave, out);
     }
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(m, &arena);
     job->timings.decode_audio += vx_clock_s() - began;
     if (!s.code) {
         vx_job_progress(job, "decode_audio", VX_STAGE_DECODE_AUDIO, 1, 1);

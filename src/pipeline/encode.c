@@ -101,12 +101,10 @@ static vx_status encode_pixels(vx_model *m, const pixels *in, posterior *out, vo
     VX_TRY(vx_need_encode_video(m, in->frames, in->height, in->width, &need, &counts));
     out->mean = vx_alloc(bytes);
     out->logvar = vx_alloc(bytes);
-    vx_status s =
-        out->mean && out->logvar ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
-    if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    vx_status s = out->mean && out->logvar ? vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena)
+                                           : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
     if (!s.code) s = video_stage(m, dev, arena, in, out, progress, user);
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(m, &arena);
     return s;
 }
 
@@ -120,11 +118,9 @@ static vx_status encode_sound(vx_model *m, const float *sound, int64_t channels,
     VX_TRY(vx_audio_encoder_fold(m->audio_encoder, dev));
     VX_TRY(vx_need_encode_sound(m, channels, samples, &need, &counts));
     *mean = vx_alloc_array((size_t)(channels * c->latent_channels * vx_ceil_div(samples, c->hop)), sizeof **mean);
-    vx_status s = *mean ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
-    if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    vx_status s = *mean ? vx_stage_enter(m, VX_AUDIO_VAE, &need, &arena) : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
     if (!s.code) s = sound_stage(m, dev, arena, sound, channels, samples, *mean);
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(m, &arena);
     return s;
 }
 

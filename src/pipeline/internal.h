@@ -174,11 +174,18 @@ uint64_t vx_condition_bytes(const vx_job *job); // of the decoded conditions, on
 typedef struct vx_stage_need {
     size_t arena, scratch;
 } vx_stage_need;
+// Takes the memory of a stage that works with the weights of one component, on the model's device, and gives it back. Leave
+// may follow a failed enter.
+vx_status vx_stage_enter(vx_model *model, vx_component_kind kind, const vx_stage_need *need, vx_arena **arena);
+void vx_stage_leave(vx_model *model, vx_arena **arena);
+// Bytes of the weights that a stage reads again and again, and of the largest of them.
+uint64_t vx_stage_weights(const vx_model *model, vx_component_kind kind, uint64_t *largest);
 vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
-enum { VX_DELIVERY_FRAMES = 17 }; // as many as a window hands over at most
+enum { VX_DEVICE_RESERVE = 512 << 20 }; // of a GPU: left to the driver, the libraries' handles and fragmentation
+enum { VX_DELIVERY_FRAMES = 17 };       // as many as a window hands over at most
 vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4]); // room for their bytes, on the device
 vx_status vx_need_encode_video(vx_model *model, int64_t frames, int64_t height, int64_t width, vx_stage_need *need,
                                vx_plan_counts *counts);

@@ -233,10 +233,9 @@ static vx_status encode_text(vx_job *job)
     VX_TRY(vx_need_text(job, &need, &counts));
     vx_job_progress(job, "text", VX_STAGE_TEXT, 0, VX_LANGUAGE_LAYERS);
     vx_arena *arena = NULL;
-    VX_TRY(vx_arena_create(dev, &arena, need.arena));
-    vx_status s = vx_device_reserve(dev, need.scratch);
+    VX_TRY(vx_stage_enter(m, VX_TEXT_ENCODER, &need, &arena));
     vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, vx_language_config_of(m->language)->hidden);
-    if (!s.code) s = vx_text_stage(job, dev, arena, out);
+    vx_status s = vx_text_stage(job, dev, arena, out);
     cache->embed_bytes = vx_tensor_bytes(out);
     if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes)))
         s = vx_fail(VX_ERR_MEMORY, "no memory for the encoded prompt");
@@ -244,8 +243,7 @@ static vx_status encode_text(vx_job *job)
     if (!s.code && !(cache->prompt = vx_strdup(job->request.prompt))) s = vx_fail(VX_ERR_MEMORY, "no memory for the prompt");
     cache->act = job->request.act;
     memcpy(cache->conditions, job->conditions.key, sizeof cache->conditions);
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(m, &arena);
     return s;
 }
 
@@ -309,8 +307,8 @@ static vx_status denoise(vx_job *job)
     vx_job_progress(job, "denoise", VX_STAGE_DENOISE, 0, r->evaluations);
     vx_arena *arena = NULL;
     float *video = vx_alloc(video_bytes), *audio = vx_alloc(audio_bytes);
-    vx_status s = video && audio ? vx_arena_create(dev, &arena, need.arena) : vx_fail(VX_ERR_MEMORY, "no memory for latents");
-    if (!s.code) s = vx_device_reserve(dev, need.scratch);
+    vx_status s = video && audio ? vx_stage_enter(job->model, VX_TRANSFORMER, &need, &arena)
+                                 : vx_fail(VX_ERR_MEMORY, "no memory for latents");
     drawing drawn = { .count = 0 };
     if (!s.code) s = draw(job, video, audio, &drawn);
     if (!s.code)
@@ -323,8 +321,7 @@ static vx_status denoise(vx_job *job)
                                                .audio = audio },
                              r->evaluations);
     drawing_free(&drawn);
-    vx_arena_destroy(&arena);
-    vx_device_release(dev);
+    vx_stage_leave(job->model, &arena);
     if (s.code) {
         vx_free(video);
         vx_free(audio);

@@ -84,6 +84,10 @@ static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 // What a limit of the process leaves; `field` of /proc/self/statm is what counts towards it, in pages.
 static uint64_t left_of_limit(int limit, int field)
@@ -135,9 +139,22 @@ static const char *const stage_names[VX_PLAN_STAGES] = {
     [VX_STAGE_DECODE_VIDEO] = "decode_video",
 };
 
-static void set_stage(vx_stage_plan *stage, const char *name, const vx_plan_counts *counts, uint64_t bytes)
+// Streaming works with a window over the weights: the one in use, the next, and one on its way.
+enum { STREAM_WINDOW = 3 };
+
+// `host`: what the stage holds on the host whatever the device; its own memory lies there too, or on the GPU.
+static void set_stage(const vx_model *m, vx_stage_plan *stage, vx_component_kind kind, const vx_plan_counts *counts,
+                      vx_stage_need need, uint64_t host)
 {
-    *stage = (vx_stage_plan){ name, counts->flop, (uint64_t)counts->weight_bytes, bytes };
+    bool far = vx_device_far(m->device);
+    uint64_t own = need.arena + need.scratch, largest;
+    stage->flop = counts->flop;
+    stage->weight_bytes = (uint64_t)counts->weight_bytes;
+    stage->host_bytes = host + (far ? 0 : own);
+    if (!far) return;
+    stage->device_bytes = own;
+    stage->device_weights = vx_stage_weights(m, kind, &largest);
+    stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);
 }
 
 static vx_status check_memory(const vx_plan *p, uint64_t limit)
@@ -155,6 +172,27 @@ static vx_status check_memory(const vx_plan *p, uint64_t limit)
                                               : "ask for a smaller --size or fewer --frames, or free memory");
 }
 
+static vx_status check_device(const vx_model *m, vx_plan *p)
+{
+    vx_device_memory memory = vx_device_memory_of(m->device);
+    p->device_available_bytes = memory.free + vx_device_weights(m->device).resident;
+    p->device_available_bytes -= least(p->device_available_bytes, VX_DEVICE_RESERVE);
+    if (p->device_least_bytes <= p->device_available_bytes) return vx_ok();
+    int worst = 0;
+    for (int i = 1; i < VX_PLAN_STAGES; i++)
+        if (p->stage[i].device_bytes + p->stage[i].device_least > p->stage[worst].device_bytes + p->stage[worst].device_least)
+            worst = i;
+    char need[24], have[24];
+    return vx_remedy(
+        vx_fail(VX_ERR_MEMORY_PLAN,
+                "stage %s needs at least %s of device memory (%llu bytes, of which %llu for weights that pass by) and free "
+                "are %s (%llu bytes)",
+                p->stage[worst].name, vx_bytes_text(need, p->device_least_bytes), (unsigned long long)p->device_least_bytes,
+                (unsigned long long)p->stage[worst].device_least, vx_bytes_text(have, p->device_available_bytes),
+                (unsigned long long)p->device_available_bytes),
+        "ask for a smaller --size or fewer --frames, free device memory, or use --device cpu");
+}
+
 uint64_t vx_condition_bytes(const vx_job *job)
 {
     uint64_t bytes = 0;
@@ -169,7 +207,8 @@ uint64_t vx_condition_bytes(const vx_job *job)
 static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint64_t *folded)
 {
     vx_stage_plan *stage = &job->plan.stage[VX_STAGE_ENCODE];
-    uint64_t most = 0;
+    bool far = vx_device_far(job->model->device);
+    uint64_t host = 0, own = 0, largest;
     *latents = *folded = 0;
     for (int i = 0; i < job->conditions.count; i++) {
         const vx_prepared *p = &job->conditions.item[i];
@@ -183,19 +222,25 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint
             VX_TRY(vx_need_encode_video(job->model, p->encoded_frames, p->height, p->width, &need, &counts));
             stage->flop += counts.flop;
             stage->weight_bytes = (uint64_t)counts.weight_bytes;
-            if (need.arena + need.scratch + latent > most) most = need.arena + need.scratch + latent;
+            own = most(own, need.arena + need.scratch);
+            host = most(host, latent + (far ? 0 : need.arena + need.scratch));
         }
         if (p->sound) {
             size_t kept, passing;
             VX_TRY(vx_audio_encoder_fold_bytes(job->model->audio_encoder, job->model->device, &kept, &passing));
             VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
             stage->flop += counts.flop;
-            *folded = kept;
-            if (need.arena + need.scratch > most) most = need.arena + need.scratch;
-            if (passing > most) most = passing;
+            *folded = far ? 0 : kept;
+            own = most(own, need.arena + need.scratch + (far ? kept : 0));
+            host = most(host, most(passing, far ? 0 : need.arena + need.scratch));
         }
     }
-    if (job->conditions.count) stage->host_bytes = most + held + vx_condition_bytes(job) + *latents + *folded;
+    if (!job->conditions.count) return vx_ok();
+    stage->host_bytes = host + held + vx_condition_bytes(job) + *latents + *folded;
+    if (!far) return vx_ok();
+    stage->device_bytes = own;
+    stage->device_weights = vx_stage_weights(job->model, VX_VIDEO_VAE, &largest);
+    stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);
     return vx_ok();
 }
 
@@ -204,6 +249,7 @@ vx_status vx_job_plan(vx_job *job)
     vx_model *m = job->model;
     vx_plan *p = &job->plan;
     const vx_resolved *r = &job->request;
+    bool far = vx_device_far(m->device);
     *p = (vx_plan){ VX_INIT(vx_plan), .width = (int)job->video_shape[3] * 16, .height = (int)job->video_shape[2] * 16,
                     .latent_frames = job->video_shape[1], .audio_frames = job->audio_shape[2] };
     uint64_t held = ((uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)) +
@@ -223,16 +269,16 @@ vx_status vx_job_plan(vx_job *job)
         uint64_t layout = (uint64_t)l->rows * (sizeof *l->tag + 3 * sizeof *l->position + sizeof *l->clock);
         if (m->language && !job->embeds) {
             VX_TRY_IN(vx_need_text(job, &need, &counts), "plan of text");
-            set_stage(&p->stage[VX_STAGE_TEXT], "text", &counts, need.arena + need.scratch + embeds + layout);
+            set_stage(m, &p->stage[VX_STAGE_TEXT], VX_TEXT_ENCODER, &counts, need, embeds + layout);
         }
         held += embeds + layout + vx_record_bytes(job);
         uint64_t latents, folded;
         VX_TRY_IN(plan_encode(job, held, &latents, &folded), "plan of encode");
-        if (p->stage[VX_STAGE_TEXT].name) p->stage[VX_STAGE_TEXT].host_bytes += vx_condition_bytes(job) + vx_tower_room(job);
+        if (p->stage[VX_STAGE_TEXT].flop > 0) p->stage[VX_STAGE_TEXT].host_bytes += vx_condition_bytes(job) + vx_tower_room(job);
         held += 2 * latents + folded; // the job's and the cache's
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
-        set_stage(&p->stage[VX_STAGE_DENOISE], "denoise", &counts, need.arena + need.scratch + held + latents); // and noised
+        set_stage(m, &p->stage[VX_STAGE_DENOISE], VX_TRANSFORMER, &counts, need, held + latents); // and noised
     }
     if (!p->num_frames && job->video_shape[1]) p->num_frames = vx_decoded_frames(job->video_shape[1]);
     p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
@@ -244,9 +290,10 @@ vx_status vx_job_plan(vx_job *job)
         uint64_t wave = (uint64_t)job->audio_shape[2] * (uint64_t)vx_audio_decoder_config_of(m->audio)->hop * VX_SOUND_CHANNELS *
                         sizeof(float);
         // Weights are folded before the stage's own memory is taken; the sound is gone before the picture begins.
-        uint64_t run = need.arena + need.scratch + wave;
-        set_stage(&p->stage[VX_STAGE_DECODE_AUDIO], "decode_audio", &counts, (run > passing ? run : passing) + held + folded);
-        held += folded;
+        uint64_t run = far ? wave : need.arena + need.scratch + wave;
+        set_stage(m, &p->stage[VX_STAGE_DECODE_AUDIO], VX_AUDIO_VAE, &counts, need, 0);
+        p->stage[VX_STAGE_DECODE_AUDIO].host_bytes = (run > passing ? run : passing) + held + (far ? 0 : folded);
+        held += far ? 0 : folded;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
         VX_TRY_IN(vx_need_video(m, job->video_shape, &need, &counts), "plan of decode_video");
@@ -261,13 +308,17 @@ vx_status vx_job_plan(vx_job *job)
                                                              .sample_rate = 32000,
                                                              .samples = (int64_t)p->output_samples,
                                                              .threads = m->context->threads });
-        set_stage(&p->stage[VX_STAGE_DECODE_VIDEO], "decode_video", &counts, need.arena + need.scratch + held + frames + movie);
+        set_stage(m, &p->stage[VX_STAGE_DECODE_VIDEO], VX_VIDEO_VAE, &counts, need, held + frames + movie);
     }
     for (int i = 0; i < VX_PLAN_STAGES; i++) {
         p->flop += p->stage[i].flop;
-        if (p->stage[i].host_bytes > p->host_bytes) p->host_bytes = p->stage[i].host_bytes;
+        const vx_stage_plan *stage = &p->stage[i];
+        p->host_bytes = most(p->host_bytes, stage->host_bytes);
+        p->device_bytes = most(p->device_bytes, stage->device_bytes + stage->device_weights);
+        p->device_least_bytes = most(p->device_least_bytes, stage->device_bytes + stage->device_least);
     }
     // The conditions lie in memory already, and are counted in the stages.
     p->available_bytes = r->memory_limit ? r->memory_limit : vx_memory_available() + vx_condition_bytes(job);
-    return check_memory(p, r->memory_limit);
+    VX_TRY(check_memory(p, r->memory_limit));
+    return far ? check_device(m, p) : vx_ok();
 }

@@ -211,7 +211,7 @@ static void prefetch(const pass *p, int i)
     char name[NAME_BYTES];
     if (i >= VX_LANGUAGE_LAYERS || vx_device_is_plan(p->dev)) return;
     snprintf(name, sizeof name, "%slayers.%d.", PREFIX, i);
-    vx_component_prefetch(p->l->component, name);
+    vx_component_prefetch(p->l->component, p->dev, name);
 }
 
 static vx_status check_ids(const vx_language_config *g, const vx_language_run *run)

@@ -265,7 +265,7 @@ static void prefetch(const pass *p, int64_t i)
     char name[NAME_BYTES];
     if (i >= p->v->config.depth || vx_device_is_plan(p->dev)) return;
     snprintf(name, sizeof name, "%sblocks.%" PRId64 ".", PREFIX, i);
-    vx_component_prefetch(p->v->component, name);
+    vx_component_prefetch(p->v->component, p->dev, name);
 }
 
 static vx_status prepare(pass *p)

@@ -129,7 +129,7 @@ vx_status vx_encoder_tile_run(const vx_video_encoder *encoder, vx_device *dev, c
         if (fetch && i + 1 < g->levels) {
             char next[32];
             snprintf(next, sizeof next, "encoder.down.%d.", (int)(i + 1));
-            vx_component_prefetch(encoder->component, next);
+            vx_component_prefetch(encoder->component, dev, next);
         }
         VX_TRY_IN(run_level(&r, i), "level %d", (int)i);
     }

@@ -162,7 +162,7 @@ vx_status vx_video_tile_run(const vx_video_decoder *decoder, vx_device *dev, con
         if (fetch && i + 1 < decoder->config.layers) {
             char next[64];
             snprintf(next, sizeof next, "decoder.transformer_blocks.%d.", (int)(i + 1));
-            vx_component_prefetch(decoder->component, next);
+            vx_component_prefetch(decoder->component, dev, next);
         }
         VX_TRY_IN(attend(decoder, dev, tile, &decoder->block[i]), "block %d", (int)i);
         VX_TRY_IN(feed_forward(decoder, dev, tile, &decoder->block[i]), "block %d", (int)i);

@@ -216,10 +216,14 @@ vx_status vx_component_finish(vx_component *c)
     return s;
 }
 
-void vx_component_prefetch(const vx_component *c, const char *prefix)
+void vx_component_prefetch(const vx_component *c, vx_device *dev, const char *prefix)
 {
+    if (dev && vx_device_is_plan(dev)) return;
     for (int i = vx_component_lower_bound(c, prefix); i < c->count && vx_has_prefix(c->entries[i].name, prefix); i++) {
         const vx_component_entry *e = &c->entries[i];
-        if (e->bound && !e->copy) vx_safetensors_prefetch(e->file, e->entry->offset, e->entry->bytes);
+        if (!e->bound) continue;
+        if (!e->copy) vx_safetensors_prefetch(e->file, e->entry->offset, e->entry->bytes);
+        // A hint: what it cannot begin is said when the operator needs it.
+        if (dev && vx_device_far(dev)) (void)vx_device_prefetch(dev, view_of(e));
     }
 }

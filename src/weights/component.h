@@ -84,7 +84,12 @@ void vx_component_shape(const vx_component *c, const char *name, int *rank, int6
 void vx_component_ignore(vx_component *c, const char *prefix);
 // VX_ERR_TENSOR_UNEXPECTED if a tensor was neither bound nor ignored.
 vx_status vx_component_finish(vx_component *c);
-// Read-ahead of the bound tensors whose names start with prefix: a hint before a block runs.
-void vx_component_prefetch(const vx_component *c, const char *prefix);
+// Read-ahead of the bound tensors whose names start with prefix, and the beginning of their way to the device where it has
+// memory of its own: a hint before a block runs. Nothing on the plan device; dev NULL: the file's side alone.
+void vx_component_prefetch(const vx_component *c, vx_device *dev, const char *prefix);
+// Bytes of the bound tensors whose names do not contain `without` (NULL: all), and of the largest.
+uint64_t vx_component_bound_bytes(const vx_component *c, const char *without, uint64_t *largest);
+// The device drops its copies: to make room, and before the component is closed.
+void vx_component_forget(const vx_component *c, vx_device *dev);
 
 #endif

@@ -53,20 +53,25 @@ static int close_rig(void **state)
     return 0;
 }
 
+// A model on the processor, or behind a fence. It owns the fence then.
+static vx_model *open_model(rig *r, fence **f)
+{
+    vx_model *model;
+    assert_ok(vx_model_open(r->context, &model,
+                            &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path, .device = "cpu" }));
+    if (f) {
+        *f = fence_create(r->context->device);
+        model->device = &(*f)->base;
+        assert_ok(vx_device_plan_create(&model->planner, model->device));
+    }
+    return model;
+}
+
 // The latents and everything decoded, as one file.
 static void run(rig *r, const vx_request *request, const char *path, bool far)
 {
-    vx_model *model;
     fence *f = NULL;
-    vx_device *planner = NULL;
-    assert_ok(vx_model_open(r->context, &model,
-                            &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path, .device = "cpu" }));
-    if (far) {
-        f = fence_create(r->context->device);
-        assert_ok(vx_device_plan_create(&planner, &f->base));
-        model->device = &f->base; // the model owns both from here on
-        model->planner = planner;
-    }
+    vx_model *model = open_model(r, far ? &f : NULL);
     vx_job *job;
     assert_ok(vx_job_create(model, request, NULL, &job));
     assert_ok(vx_job_run(job));
@@ -143,9 +148,28 @@ static void from_references(void **state)
     same_bits(r, &request);
 }
 
+// Device memory is held against the plan before anything runs: activations must fit, of the weights only a window.
+static void too_little_device_memory(void **state)
+{
+    rig *r = *state;
+    fence *f;
+    vx_model *model = open_model(r, &f);
+    vx_request request = request_of(NULL, 0);
+    vx_plan plan = { VX_INIT(vx_plan) };
+    f->memory = VX_DEVICE_RESERVE + (1 << 20);
+    vx_status s = vx_plan_request(model, &request, &plan);
+    assert_int_equal(s.code, VX_ERR_MEMORY_PLAN);
+    assert_non_null(strstr(s.message, "device memory"));
+    assert_true(plan.device_least_bytes > plan.device_available_bytes && plan.device_available_bytes == 1 << 20);
+    f->memory = VX_DEVICE_RESERVE + plan.device_least_bytes;
+    assert_ok(vx_plan_request(model, &request, &plan));
+    assert_true(plan.device_bytes >= plan.device_least_bytes);
+    vx_model_close(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(from_a_prompt), cmocka_unit_test(from_a_keyframe),
-                                        cmocka_unit_test(from_references) };
+                                        cmocka_unit_test(from_references), cmocka_unit_test(too_little_device_memory) };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

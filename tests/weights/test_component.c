@@ -644,7 +644,7 @@ static void binds_by_name_shape_and_format(void **state)
     assert_true(rank == 2 && shape[0] == 3 && shape[1] == 4);
     vx_component_shape(c, "absent", &rank, shape);
     assert_int_equal(rank, 0);
-    vx_component_prefetch(c, "dec_in_proj.");
+    vx_component_prefetch(c, NULL, "dec_in_proj.");
     vx_component_close(&c);
 }
 

@@ -193,7 +193,7 @@ static void opens_the_other_components(void **state)
         assert_true(vx_component_has(c, cases[i].name));
         assert_code(vx_component_finish(c), VX_ERR_TENSOR_UNEXPECTED);
         assert_ok(vx_component_check(c));
-        vx_component_prefetch(c, "");
+        vx_component_prefetch(c, NULL, "");
         if (cases[i].kind == VX_AUDIO_VAE) {
             int64_t rate;
             assert_ok(vx_config_int(c, "decoder_dim", NULL, NULL, &rate));
