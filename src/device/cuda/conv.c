@@ -1,0 +1,142 @@
+// vx_conv1d and vx_conv_transpose1d, and what they share with vx_conv3d: the choice of a tile.
+#include "device/cuda/conv.h"
+
+#include "base/checked.h"
+
+// ---- shared ----
+vx_status vx_cuda_conv_check(const char *op, const vx_tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (vx_tensor_count(tensors[i]) > INT32_MAX)
+            return vx_fail(VX_ERR_SHAPE, "%s: %lld numbers in one tensor, the CUDA device takes up to %d", op,
+                           (long long)vx_tensor_count(tensors[i]), INT32_MAX);
+    return vx_ok();
+}
+
+static vx_k_format format_of(vx_dtype dtype)
+{
+    return dtype == VX_BF16 ? VX_K_BF16 : dtype == VX_F16 ? VX_K_F16 : VX_K_F32;
+}
+
+vx_status vx_cuda_conv_weights(vx_cuda *cuda, vx_k_conv *c, vx_tensor w, vx_tensor bias)
+{
+    VX_TRY(vx_cuda_resident(cuda, &w, false));
+    c->w = w.data;
+    c->w_format = format_of(w.dtype);
+    if (bias.rank == 0) return vx_ok();
+    VX_TRY(vx_cuda_resident(cuda, &bias, false));
+    c->bias = bias.data;
+    c->bias_format = format_of(bias.dtype);
+    c->bias_stride = bias.stride[0];
+    return vx_ok();
+}
+
+// How well a tile's inner loop runs: share of a multiprocessor's peak of products. Measured on one H200.
+struct rate {
+    float alone, full; // one block there; as many as fit
+    int blocks;        // that fit
+};
+static const struct rate rates[VX_K_CONV_TILES] = {
+    [VX_K_CONV_128X128] = { 0.60f, 0.75f, 2 }, [VX_K_CONV_128X64] = { 0.40f, 0.70f, 4 }, [VX_K_CONV_64X128] = { 0.40f, 0.70f, 4 },
+    [VX_K_CONV_64X64] = { 0.35f, 0.60f, 4 },   [VX_K_CONV_64X32] = { 0.25f, 0.45f, 5 },  [VX_K_CONV_32X32] = { 0.15f, 0.40f, 10 },
+    [VX_K_CONV_32X128] = { 0.30f, 0.55f, 4 },  [VX_K_CONV_16X256] = { 0.25f, 0.50f, 4 }, [VX_K_CONV_8X512] = { 0.25f, 0.50f, 4 },
+};
+
+// Time of the multiprocessor with the most blocks, in units of its peak; sums are never split, so a small output fills the chip
+// by small tiles or not at all.
+static double cost(vx_k_conv_tile tile, int64_t channels, int64_t positions, int64_t planes, int multiprocessors)
+{
+    const struct rate *r = &rates[tile];
+    const int64_t m = vx_k_conv_tile_channels(tile), n = vx_k_conv_tile_positions(tile);
+    const int64_t blocks = vx_ceil_div(channels, m) * vx_ceil_div(positions, n) * planes;
+    const int64_t most = vx_ceil_div(blocks, multiprocessors), last = most % r->blocks, rounds = most / r->blocks;
+    const double step = (r->full - r->alone) / (r->blocks > 1 ? r->blocks - 1 : 1);
+    double time = (double)rounds * r->blocks / r->full;
+    if (last) time += (double)last / (r->alone + step * (double)(last - 1));
+    return time * (double)(m * n);
+}
+
+vx_k_conv_tile vx_cuda_conv_pick(const vx_k_conv *c, int multiprocessors)
+{
+    const int64_t positions = c->phases ? vx_ceil_div(c->out_columns, c->phases) : (int64_t)c->out_rows * c->out_columns;
+    const int64_t planes = c->phases ? c->phases : c->out_frames;
+    vx_k_conv_tile best = VX_K_CONV_128X128;
+    double least = cost(best, c->co, positions, planes, multiprocessors);
+    for (int i = 1; i < VX_K_CONV_TILES; i++) {
+        const double now = cost((vx_k_conv_tile)i, c->co, positions, planes, multiprocessors);
+        if (now >= least) continue;
+        best = (vx_k_conv_tile)i;
+        least = now;
+    }
+    return best;
+}
+
+vx_status vx_cuda_conv_run(vx_cuda *cuda, vx_k_conv *c, const char *op)
+{
+    void *scratch;
+    VX_TRY(vx_cuda_scratch(cuda, vx_k_conv_packed(c) * sizeof(float), &scratch));
+    c->packed = scratch;
+    return vx_cuda_status(vx_k_conv_run(c, vx_cuda_conv_pick(c, cuda->multiprocessors), cuda->stream), op);
+}
+
+// ---- over time ----
+static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
+{
+    vx_k_conv c = {
+        .x = vx_f32_of(a->x),
+        .x_channel = a->x.stride[0],
+        .ci = (int)a->x.shape[0],
+        .frames = 1,
+        .rows = 1,
+        .columns = (int)a->x.shape[1],
+        .out = vx_f32_of(a->out),
+        .out_channel = a->out.stride[0],
+        .co = (int)a->out.shape[0],
+        .out_frames = 1,
+        .out_rows = 1,
+        .out_columns = (int)a->out.shape[1],
+        .taps = { 1, 1, (int)a->w.shape[2] },
+        .stride = { 1, 1, (int)a->stride },
+        .pad = { 0, 0, (int)a->padding },
+        .dilation = (int)a->dilation,
+        .phases = transposed ? (int)a->stride : 0,
+    };
+    if (a->residual.rank) {
+        c.residual = vx_f32_of(a->residual);
+        c.residual_channel = a->residual.stride[0];
+    }
+    return c;
+}
+
+static size_t scratch_of(const vx_conv1d_args *args, bool transposed)
+{
+    const vx_k_conv c = line_of(args, transposed);
+    return vx_k_conv_packed(&c) * sizeof(float);
+}
+
+static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed, const char *op)
+{
+    vx_k_conv c = line_of(args, transposed);
+    VX_TRY(vx_cuda_conv_check(op, (const vx_tensor[]){ args->out, args->x, args->w }, 3));
+    VX_TRY(vx_cuda_conv_weights(vx_cuda_of(dev), &c, args->w, args->bias));
+    return vx_cuda_conv_run(vx_cuda_of(dev), &c, op);
+}
+
+size_t vx_cuda_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
+{
+    (void)dev;
+    return scratch_of(args, false);
+}
+size_t vx_cuda_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
+{
+    (void)dev;
+    return scratch_of(args, true);
+}
+vx_status vx_cuda_conv1d(vx_device *dev, const vx_conv1d_args *args)
+{
+    return run(dev, args, false, "vx_conv1d");
+}
+vx_status vx_cuda_conv_transpose1d(vx_device *dev, const vx_conv1d_args *args)
+{
+    return run(dev, args, true, "vx_conv_transpose1d");
+}
