@@ -27,6 +27,9 @@ typedef vx_status (*vx_frames_fn)(void *user, int64_t first, vx_tensor frames);
 typedef struct vx_video_decode {
     vx_tensor latent; // [channels, T, H/16, W/16] f32, normalised unless `denormalised`
     bool denormalised;
+    bool half;           // half precision: f16 products with f32 sums, f32 residual stream, norms and pixels (specification 14)
+    bool exact_rope;     // of half precision: rotary tables from f32 coordinates, as diffusers has them; else from f16 ones
+    int batch;           // tiles that go through the layers together; 0 = 1. Shows in memory and, on a GPU, in the last bits
     vx_frames_fn frames; // NULL on the plan device
     void *user;
     void (*progress)(void *user, int64_t done, int64_t total); // tiles; may be NULL

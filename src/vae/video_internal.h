@@ -61,22 +61,32 @@ struct vx_video_decoder {
     vx_video_block *block;
 };
 
-// Buffers and tables of one tile of VX_WINDOW x height x width latents, from the caller's arena.
-typedef struct vx_video_tile {
+// Buffers and tables of a batch of tiles of VX_WINDOW x height x width latents, from the caller's arena. The tiles of a batch
+// lie one after the other: rows tokens*i on of x, u, wide and gated are tile i's.
+//
+// Float32 throughout, or half precision (specification 14.3): operands of the products, queries, keys, values and gates are
+// f16, the residual stream, norms and pixels f32.
+typedef struct vx_video_tiles {
     int64_t height, width;      // latents
-    int64_t patches, tokens;    // without and with the suffix (registers, one zero token)
-    vx_tensor cos, sin, suffix; // [tokens, pairs], [tokens - patches, dim]
-    vx_tensor latent, x, u;     // [patches, channels], [tokens, dim] twice
-    vx_tensor wide, gated;      // scratch for the widest product; [tokens, ffn]
-} vx_video_tile;
+    int64_t patches, tokens;    // of a tile, without and with the suffix (registers, one zero token)
+    int batch;                  // tiles at most
+    vx_dtype act;               // VX_F32 or VX_F16
+    vx_tensor cos, sin, suffix; // [tokens, pairs] act, [tokens - patches, dim] f32
+    vx_tensor latent;           // [patches, channels] f32
+    vx_tensor x, u;             // [batch*tokens, dim] f32, act
+    vx_tensor wide, gated;      // scratch for the widest product; [batch*tokens, ffn]; act
+    vx_tensor patch;            // [patches, 3*4*16*16] f32: of one tile
+} vx_video_tiles;
 
-vx_status vx_video_tile_create(vx_video_tile *tile, const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena,
-                               int64_t height, int64_t width);
-// Pixels of one tile, ImageNet-normalised, before any blending.
-//   latent [7, height, width, channels] f32 after post_quant_conv, any strides but the last
-//   main [17, 16*height, 16*width, 3] f32, tail [5, ...], any strides
-//   fetch: ask for the next block's weights while one runs (the first tile of a cold file)
-vx_status vx_video_tile_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tile *tile, vx_tensor latent,
-                            vx_tensor main, vx_tensor tail, bool fetch);
+vx_status vx_video_tiles_create(vx_video_tiles *tiles, const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena,
+                                const vx_video_decode *decode, int batch, int64_t height, int64_t width);
+// The batch's tile i begins with a latent [7, height, width, channels] f32 after post_quant_conv, any strides but the last.
+vx_status vx_video_tiles_load(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tiles *tiles, int i,
+                              vx_tensor latent);
+// All layers for the first `count` tiles. fetch: ask for the next block's weights while one runs (the first batch of a cold file)
+vx_status vx_video_tiles_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tiles *tiles, int count, bool fetch);
+// Pixels of tile i, ImageNet-normalised, before any blending.   main [17, 16*height, 16*width, 3] f32, tail [5, ...], any strides
+vx_status vx_video_tiles_pixels(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tiles *tiles, int i,
+                                vx_tensor main, vx_tensor tail);
 
 #endif

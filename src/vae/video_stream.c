@@ -17,10 +17,11 @@ typedef struct stream {
     int64_t latents, windows, frames, done;
     vx_tensor std, mean, rgb_std, rgb_mean, flag;
     vx_tensor rows, quant;   // [7, h, w, channels] before and after post_quant_conv
+    vx_tensor half[2];       // both in f16, of half precision
     vx_tensor main, tail[2]; // [17 | 5, H, W, 3]; the tail of this window and of the last
     vx_tensor pixels;        // [22, size, size, 3] of one tile; rank 0 where one tile is all
     vx_tensor right[2], below[VX_MAX_TILES + 1];
-    vx_video_tile tile;
+    vx_video_tiles tiles;
 } stream;
 
 static vx_status check(const vx_video_decoder *d, const vx_video_decode *decode)
@@ -51,6 +52,8 @@ static void take_buffers(stream *s, vx_arena *arena)
     s->flag = vx_arena_tensor(arena, VX_I32, 1);
     s->rows = vx_arena_tensor(arena, VX_F32, VX_WINDOW, h, w, channels);
     s->quant = vx_arena_tensor(arena, VX_F32, VX_WINDOW, h, w, channels);
+    if (s->decode->half)
+        for (int i = 0; i < 2; i++) s->half[i] = vx_arena_tensor(arena, VX_F16, VX_WINDOW, h, w, channels);
     s->main = vx_arena_tensor(arena, VX_F32, VX_MAIN, height, width, VX_COLOURS);
     for (int i = 0; i < 2; i++) s->tail[i] = vx_arena_tensor(arena, VX_F32, VX_TAIL, height, width, VX_COLOURS);
     if (s->y.count * s->x.count == 1) return;
@@ -71,7 +74,9 @@ static vx_status prepare(stream *s, vx_arena *arena)
     s->windows = vx_ceil_div(s->latents + VX_TOKEN_DROP, VX_WINDOW_STRIDE) - 1;
     s->frames = vx_decoded_frames(s->latents);
     take_buffers(s, arena);
-    VX_TRY(vx_video_tile_create(&s->tile, s->decoder, s->dev, arena, s->y.size / VX_PATCH, s->x.size / VX_PATCH));
+    int tiles = s->y.count * s->x.count, batch = s->decode->batch > 0 ? s->decode->batch : 1;
+    VX_TRY(vx_video_tiles_create(&s->tiles, s->decoder, s->dev, arena, s->decode, batch < tiles ? batch : tiles,
+                                 s->y.size / VX_PATCH, s->x.size / VX_PATCH));
     VX_TRY(vx_upload(s->dev, s->std, g->latents_std));
     VX_TRY(vx_upload(s->dev, s->mean, g->latents_mean));
     VX_TRY(vx_upload(s->dev, s->rgb_std, vx_video_rgb_std));
@@ -95,8 +100,13 @@ static vx_status load_window(stream *s, int64_t window)
     VX_TRY(load(s, 0, first, first + there));
     for (int64_t k = there; k < VX_WINDOW; k++) VX_TRY(load(s, k, s->latents - 1, s->latents));
     const int64_t shape[] = { vx_tensor_count(s->rows) / s->decoder->config.latent_channels, s->decoder->config.latent_channels };
-    return vx_linear(s->dev, vx_tensor_reshape(s->quant, 2, shape), vx_tensor_reshape(s->rows, 2, shape),
-                     &s->decoder->post_quant);
+    if (!s->decode->half)
+        return vx_linear(s->dev, vx_tensor_reshape(s->quant, 2, shape), vx_tensor_reshape(s->rows, 2, shape),
+                         &s->decoder->post_quant);
+    VX_TRY(vx_copy(s->dev, s->half[0], s->rows));
+    VX_TRY(vx_linear(s->dev, vx_tensor_reshape(s->half[1], 2, shape), vx_tensor_reshape(s->half[0], 2, shape),
+                     &s->decoder->post_quant));
+    return vx_copy(s->dev, s->quant, s->half[1]);
 }
 
 static void swap(vx_tensor *a, vx_tensor *b)
@@ -145,17 +155,25 @@ static vx_status stitch(stream *s, int i, int j, vx_tensor tail)
     return vx_copy(s->dev, to[1], vx_tensor_slice(cut, 0, VX_MAIN, VX_KEPT));
 }
 
-static vx_status run_tile(stream *s, int i, int j, vx_tensor tail)
+// Tiles [first, first + count) of the window, in order of rows, through the layers together and then one by one into the
+// picture.
+static vx_status run_tiles(stream *s, int first, int count, vx_tensor tail)
 {
     bool alone = s->pixels.rank == 0;
-    int64_t y = s->y.start[i] / VX_PATCH, x = s->x.start[j] / VX_PATCH;
-    vx_tensor latent = vx_tensor_slice(vx_tensor_slice(s->quant, 1, y, y + s->tile.height), 2, x, x + s->tile.width);
-    vx_tensor main = alone ? s->main : vx_tensor_slice(s->pixels, 0, 0, VX_MAIN);
-    vx_tensor rest = alone ? tail : vx_tensor_slice(s->pixels, 0, VX_MAIN, VX_KEPT);
-    VX_TRY(vx_video_tile_run(s->decoder, s->dev, &s->tile, latent, main, rest, s->done == 0));
-    if (!alone) VX_TRY(stitch(s, i, j, tail));
-    s->done++;
-    if (s->decode->progress) s->decode->progress(s->decode->user, s->done, s->windows * s->y.count * s->x.count);
+    for (int k = 0; k < count; k++) {
+        int64_t y = s->y.start[(first + k) / s->x.count] / VX_PATCH, x = s->x.start[(first + k) % s->x.count] / VX_PATCH;
+        vx_tensor latent = vx_tensor_slice(vx_tensor_slice(s->quant, 1, y, y + s->tiles.height), 2, x, x + s->tiles.width);
+        VX_TRY(vx_video_tiles_load(s->decoder, s->dev, &s->tiles, k, latent));
+    }
+    VX_TRY(vx_video_tiles_run(s->decoder, s->dev, &s->tiles, count, s->done == 0));
+    for (int k = 0; k < count; k++) {
+        vx_tensor main = alone ? s->main : vx_tensor_slice(s->pixels, 0, 0, VX_MAIN);
+        vx_tensor rest = alone ? tail : vx_tensor_slice(s->pixels, 0, VX_MAIN, VX_KEPT);
+        VX_TRY(vx_video_tiles_pixels(s->decoder, s->dev, &s->tiles, k, main, rest));
+        if (!alone) VX_TRY(stitch(s, (first + k) / s->x.count, (first + k) % s->x.count, tail));
+        s->done++;
+        if (s->decode->progress) s->decode->progress(s->decode->user, s->done, s->windows * s->y.count * s->x.count);
+    }
     return vx_ok();
 }
 
@@ -188,8 +206,11 @@ static vx_status run_window(stream *s, int64_t window)
 {
     vx_tensor tail = s->tail[window & 1], last = s->tail[(window & 1) ^ 1];
     VX_TRY(load_window(s, window));
-    for (int i = 0; i < s->y.count; i++)
-        for (int j = 0; j < s->x.count; j++) VX_TRY_IN(run_tile(s, i, j, tail), "tile %d,%d", i, j);
+    const int tiles = s->y.count * s->x.count;
+    for (int first = 0; first < tiles; first += s->tiles.batch) {
+        int count = tiles - first < s->tiles.batch ? tiles - first : s->tiles.batch;
+        VX_TRY_IN(run_tiles(s, first, count, tail), "tile %d,%d", first / s->x.count, first % s->x.count);
+    }
     VX_TRY(check_finite(s, tail));
     if (window > 0) {
         vx_tensor head = vx_tensor_slice(s->main, 0, 0, VX_TAIL);

@@ -1,87 +1,115 @@
-// One tile of one window through the decoder (video VAE specification, section 9), float32 throughout: every latent voxel is a
-// token, a suffix of learned registers and one zero token follows, all attend to all.
+// Tiles of one window through the decoder (video VAE specification, section 9): every latent voxel is a token, a suffix of
+// learned registers and one zero token follows, all tokens of a tile attend to all of it. Tiles never meet here; they share
+// the products' calls, so that a device with much to do at once has it.
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "vae/video_internal.h"
 
-// Coordinate k of n, -1..1, the roundings of the reference's float32 arithmetic.
-static float coordinate(int64_t k, int64_t n)
+// Coordinate k of n, -1..1, the roundings of the reference's arithmetic: in float32, or in float16 operation by operation, as
+// half precision inherits it from its input.
+static float coordinate(int64_t k, int64_t n, bool half)
 {
-    return 2.0f * (((float)k + 0.5f) / (float)n) - 1.0f;
+    float place = ((float)k + 0.5f) / (float)n;
+    if (!half) return 2.0f * place - 1.0f;
+    place = vx_f16_to_f32(vx_f32_to_f16(place));
+    return vx_f16_to_f32(vx_f32_to_f16(vx_f16_to_f32(vx_f32_to_f16(2.0f * place)) - 1.0f));
 }
 
 // cos and sin [tokens, pairs] on the host: pair j belongs to axis j / (pairs/3) (t, y, x); suffix tokens stand at 0.
-static void rope_table(const vx_video_decoder *d, const vx_video_tile *tile, float *cosine, float *sine)
+static void rope_table(const vx_video_decoder *d, const vx_video_tiles *tiles, bool half, float *cosine, float *sine)
 {
     const float turn = (float)6.283185307179586;
-    int64_t per_axis = d->rope_pairs / 3, plane = tile->height * tile->width;
-    for (int64_t n = 0; n < tile->tokens; n++) {
+    int64_t per_axis = d->rope_pairs / 3, plane = tiles->height * tiles->width;
+    for (int64_t n = 0; n < tiles->tokens; n++) {
         float at[3] = { 0.0f, 0.0f, 0.0f };
-        if (n < tile->patches) {
-            at[0] = coordinate(n / plane, VX_WINDOW);
-            at[1] = coordinate(n % plane / tile->width, tile->height);
-            at[2] = coordinate(n % tile->width, tile->width);
+        if (n < tiles->patches) {
+            at[0] = coordinate(n / plane, VX_WINDOW, half);
+            at[1] = coordinate(n % plane / tiles->width, tiles->height, half);
+            at[2] = coordinate(n % tiles->width, tiles->width, half);
         }
         for (int64_t j = 0; j < d->rope_pairs; j++) {
             float frequency = (float)pow(d->rope_theta, -(double)(j % per_axis) / (double)per_axis);
-            float angle = turn * at[j / per_axis] * frequency;
+            float turned = turn * at[j / per_axis];
+            if (half) turned = vx_f16_to_f32(vx_f32_to_f16(turned));
+            float angle = turned * frequency;
             cosine[n * d->rope_pairs + j] = (float)cos((double)angle);
             sine[n * d->rope_pairs + j] = (float)sin((double)angle);
         }
     }
 }
 
-static vx_status upload_rope(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile)
+static vx_status upload_act(vx_device *dev, vx_tensor to, float *from)
 {
-    size_t count = (size_t)(tile->tokens * d->rope_pairs);
+    if (to.dtype == VX_F32) return vx_upload(dev, to, from);
+    uint16_t *rounded = (uint16_t *)from; // in place: a value is read before its place is written
+    for (int64_t i = 0; i < vx_tensor_count(to); i++) {
+        uint16_t h = vx_f32_to_f16(from[i]);
+        memcpy(rounded + i, &h, sizeof h);
+    }
+    return vx_upload(dev, to, rounded);
+}
+
+static vx_status upload_rope(const vx_video_decoder *d, vx_device *dev, const vx_video_tiles *tiles, bool half)
+{
+    if (vx_device_is_plan(dev)) return vx_ok();
+    size_t count = (size_t)(tiles->tokens * d->rope_pairs);
     float *table = vx_alloc_array(count, 2 * sizeof *table);
     VX_NEED_MEMORY(table, "the rotary table");
-    rope_table(d, tile, table, table + count);
-    vx_status s = vx_upload(dev, tile->cos, table);
-    if (s.code == VX_OK) s = vx_upload(dev, tile->sin, table + count);
+    rope_table(d, tiles, half, table, table + count);
+    vx_status s = upload_act(dev, tiles->cos, table);
+    if (s.code == VX_OK) s = upload_act(dev, tiles->sin, table + count);
     vx_free(table);
     return s;
 }
 
-static vx_status fill_suffix(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile)
+static vx_status fill_suffix(const vx_video_decoder *d, vx_device *dev, const vx_video_tiles *tiles)
 {
     int64_t registers = d->config.register_tokens;
-    VX_TRY(vx_copy(dev, vx_tensor_slice(tile->suffix, 0, 0, registers), d->registers));
+    VX_TRY(vx_copy(dev, vx_tensor_slice(tiles->suffix, 0, 0, registers), d->registers));
     float *zero = vx_alloc_array((size_t)d->config.dim, sizeof *zero);
     VX_NEED_MEMORY(zero, "the zero token");
-    vx_status s = vx_upload(dev, vx_tensor_slice(tile->suffix, 0, registers, registers + 1), zero);
+    vx_status s = vx_upload(dev, vx_tensor_slice(tiles->suffix, 0, registers, registers + 1), zero);
     vx_free(zero);
     return s;
 }
 
-vx_status vx_video_tile_create(vx_video_tile *tile, const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena,
-                               int64_t height, int64_t width)
+vx_status vx_video_tiles_create(vx_video_tiles *tiles, const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena,
+                                const vx_video_decode *decode, int batch, int64_t height, int64_t width)
 {
     const vx_video_decoder_config *g = &decoder->config;
-    int64_t widest = vx_max_i64(vx_max_i64(3 * g->dim, 2 * g->ffn), decoder->proj.n);
-    tile->height = height;
-    tile->width = width;
-    tile->patches = VX_WINDOW * height * width;
-    tile->tokens = tile->patches + g->register_tokens + 1;
-    tile->cos = vx_arena_tensor(arena, VX_F32, tile->tokens, decoder->rope_pairs);
-    tile->sin = vx_arena_tensor(arena, VX_F32, tile->tokens, decoder->rope_pairs);
-    tile->suffix = vx_arena_tensor(arena, VX_F32, tile->tokens - tile->patches, g->dim);
-    tile->latent = vx_arena_tensor(arena, VX_F32, tile->patches, g->latent_channels);
-    tile->x = vx_arena_tensor(arena, VX_F32, tile->tokens, g->dim);
-    tile->u = vx_arena_tensor(arena, VX_F32, tile->tokens, g->dim);
-    tile->wide = vx_arena_tensor(arena, VX_F32, tile->tokens, widest);
-    tile->gated = vx_arena_tensor(arena, VX_F32, tile->tokens, g->ffn);
-    VX_TRY(upload_rope(decoder, dev, tile));
-    return fill_suffix(decoder, dev, tile);
+    *tiles = (vx_video_tiles){ .height = height,
+                               .width = width,
+                               .patches = VX_WINDOW * height * width,
+                               .tokens = VX_WINDOW * height * width + g->register_tokens + 1,
+                               .batch = batch,
+                               .act = decode->half ? VX_F16 : VX_F32 };
+    const int64_t rows = batch * tiles->tokens;
+    tiles->cos = vx_arena_tensor(arena, tiles->act, tiles->tokens, decoder->rope_pairs);
+    tiles->sin = vx_arena_tensor(arena, tiles->act, tiles->tokens, decoder->rope_pairs);
+    tiles->suffix = vx_arena_tensor(arena, VX_F32, tiles->tokens - tiles->patches, g->dim);
+    tiles->latent = vx_arena_tensor(arena, VX_F32, tiles->patches, g->latent_channels);
+    tiles->x = vx_arena_tensor(arena, VX_F32, rows, g->dim);
+    tiles->u = vx_arena_tensor(arena, tiles->act, rows, g->dim);
+    tiles->wide = vx_arena_tensor(arena, tiles->act, rows, vx_max_i64(3 * g->dim, 2 * g->ffn));
+    tiles->gated = vx_arena_tensor(arena, tiles->act, rows, g->ffn);
+    tiles->patch = vx_arena_tensor(arena, VX_F32, tiles->patches, decoder->proj.n);
+    VX_TRY(upload_rope(decoder, dev, tiles, decode->half && !decode->exact_rope));
+    return fill_suffix(decoder, dev, tiles);
 }
 
 // The scratch as [rows, columns]: products of one block use it one after the other.
-static vx_tensor wide(const vx_video_tile *tile, int64_t rows, int64_t columns)
+static vx_tensor wide(const vx_video_tiles *tiles, int64_t rows, int64_t columns)
 {
-    return vx_tensor_of(tile->wide.data, VX_F32, rows, columns);
+    return vx_tensor_of(tiles->wide.data, tiles->act, rows, columns);
+}
+
+static vx_tensor rows_of(const vx_video_tiles *tiles, vx_tensor t, int tile)
+{
+    return vx_tensor_slice(t, 0, tile * tiles->tokens, (tile + 1) * tiles->tokens);
 }
 
 static vx_tensor heads_of(const vx_video_decoder *d, vx_tensor product, const vx_qkv *qkv, int which)
@@ -95,31 +123,46 @@ static vx_tensor heads_of(const vx_video_decoder *d, vx_tensor product, const vx
     return first;
 }
 
-static vx_status attend(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile, const vx_video_block *block)
+// x, u and their part of the scratch for `count` tiles.
+typedef struct pass {
+    const vx_video_decoder *d;
+    vx_device *dev;
+    const vx_video_tiles *tiles;
+    int count;
+    int64_t rows;
+    vx_tensor x, u;
+} pass;
+
+static vx_status attend(const pass *p, const vx_video_block *block)
 {
+    const vx_video_decoder *d = p->d;
     const vx_video_decoder_config *g = &d->config;
-    vx_tensor qkv = wide(tile, tile->tokens, 3 * g->dim);
-    vx_tensor q = heads_of(d, qkv, &block->qkv, 0), k = heads_of(d, qkv, &block->qkv, 1), v = heads_of(d, qkv, &block->qkv, 2);
-    vx_qk_norm_rope_params rotate = { .eps = d->eps, .cos = tile->cos, .sin = tile->sin };
-    VX_TRY(vx_rms_norm(dev, tile->u, tile->x, block->norm1, d->eps, VX_NORM_ROUND_ONCE));
-    VX_TRY(vx_linear(dev, qkv, tile->u, &block->qkv.weight));
-    VX_TRY(vx_qk_norm_rope(dev, q, k, &rotate));
-    VX_TRY(vx_attention(dev, vx_tensor_split(tile->u, 1, g->head_dim), q, k, v, NULL));
-    vx_tensor y = wide(tile, tile->tokens, g->dim); // q, k, v are read
-    VX_TRY(vx_linear(dev, y, tile->u, &block->out));
-    return vx_gate_add(dev, tile->x, y, block->scale1, (vx_tensor){ 0 });
+    vx_tensor qkv = wide(p->tiles, p->rows, 3 * g->dim);
+    vx_qk_norm_rope_params rotate = { .eps = d->eps, .cos = p->tiles->cos, .sin = p->tiles->sin };
+    VX_TRY(vx_rms_norm(p->dev, p->u, p->x, block->norm1, d->eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(vx_linear(p->dev, qkv, p->u, &block->qkv.weight));
+    for (int i = 0; i < p->count; i++) {
+        vx_tensor own = rows_of(p->tiles, qkv, i), out = vx_tensor_split(rows_of(p->tiles, p->u, i), 1, g->head_dim);
+        vx_tensor q = heads_of(d, own, &block->qkv, 0), k = heads_of(d, own, &block->qkv, 1),
+                  v = heads_of(d, own, &block->qkv, 2);
+        VX_TRY(vx_qk_norm_rope(p->dev, q, k, &rotate));
+        VX_TRY(vx_attention(p->dev, out, q, k, v, NULL));
+    }
+    vx_tensor y = wide(p->tiles, p->rows, g->dim); // q, k, v are read
+    VX_TRY(vx_linear(p->dev, y, p->u, &block->out));
+    return vx_gate_add(p->dev, p->x, y, block->scale1, (vx_tensor){ 0 });
 }
 
-static vx_status feed_forward(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile, const vx_video_block *block)
+static vx_status feed_forward(const pass *p, const vx_video_block *block)
 {
-    const vx_video_decoder_config *g = &d->config;
-    vx_tensor up = wide(tile, tile->tokens, 2 * g->ffn);
-    VX_TRY(vx_rms_norm(dev, tile->u, tile->x, block->norm2, d->eps, VX_NORM_ROUND_ONCE));
-    VX_TRY(vx_linear(dev, up, tile->u, &block->up));
-    VX_TRY(vx_swiglu(dev, tile->gated, up, block->gate_first));
-    vx_tensor y = wide(tile, tile->tokens, g->dim); // gate and value are read
-    VX_TRY(vx_linear(dev, y, tile->gated, &block->down));
-    return vx_gate_add(dev, tile->x, y, block->scale2, (vx_tensor){ 0 });
+    const vx_video_decoder_config *g = &p->d->config;
+    vx_tensor up = wide(p->tiles, p->rows, 2 * g->ffn), gated = vx_tensor_slice(p->tiles->gated, 0, 0, p->rows);
+    VX_TRY(vx_rms_norm(p->dev, p->u, p->x, block->norm2, p->d->eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(vx_linear(p->dev, up, p->u, &block->up));
+    VX_TRY(vx_swiglu(p->dev, gated, up, block->gate_first));
+    vx_tensor y = wide(p->tiles, p->rows, g->dim); // gate and value are read
+    VX_TRY(vx_linear(p->dev, y, gated, &block->down));
+    return vx_gate_add(p->dev, p->x, y, block->scale2, (vx_tensor){ 0 });
 }
 
 // patch [T, h, w, c, dt, dy, dx] to pixels [frame, y, x, c], for latents [t0, t1) and their raw frames from `skip` on. Colour by
@@ -135,13 +178,16 @@ static vx_status scatter(vx_device *dev, vx_tensor pixels, vx_tensor patch, int6
     return vx_ok();
 }
 
-static vx_status to_pixels(const vx_video_decoder *d, vx_device *dev, const vx_video_tile *tile, vx_tensor main, vx_tensor tail)
+vx_status vx_video_tiles_pixels(const vx_video_decoder *d, vx_device *dev, const vx_video_tiles *tiles, int i, vx_tensor main,
+                                vx_tensor tail)
 {
-    vx_tensor u = vx_tensor_slice(tile->u, 0, 0, tile->patches), y = wide(tile, tile->patches, d->proj.n);
-    VX_TRY(vx_layer_norm(dev, u, vx_tensor_slice(tile->x, 0, 0, tile->patches), d->norm_weight, d->norm_bias, d->eps));
-    VX_TRY(vx_linear(dev, y, u, &d->proj));
+    vx_tensor u = vx_tensor_slice(rows_of(tiles, tiles->u, i), 0, 0, tiles->patches);
+    VX_TRY(vx_layer_norm(dev, u, vx_tensor_slice(rows_of(tiles, tiles->x, i), 0, 0, tiles->patches), d->norm_weight, d->norm_bias,
+                         d->eps));
+    VX_TRY(vx_linear(dev, tiles->patch, u, &d->proj));
     vx_tensor patch = vx_tensor_reshape(
-        y, 7, (const int64_t[]){ VX_WINDOW, tile->height, tile->width, VX_COLOURS, VX_PATCH_FRAMES, VX_PATCH, VX_PATCH });
+        tiles->patch, 7,
+        (const int64_t[]){ VX_WINDOW, tiles->height, tiles->width, VX_COLOURS, VX_PATCH_FRAMES, VX_PATCH, VX_PATCH });
     const int64_t last = VX_PATCH_FRAMES - 1; // the one picture of latents 0 and 5
     VX_TRY(scatter(dev, vx_tensor_slice(main, 0, 0, 1), patch, 0, 1, last));
     VX_TRY(scatter(dev, vx_tensor_slice(main, 0, 1, VX_MAIN), patch, 1, VX_WINDOW_STRIDE, 0));
@@ -149,23 +195,35 @@ static vx_status to_pixels(const vx_video_decoder *d, vx_device *dev, const vx_v
     return scatter(dev, vx_tensor_slice(tail, 0, 1, VX_TAIL), patch, VX_WINDOW_STRIDE + 1, VX_WINDOW, 0);
 }
 
-vx_status vx_video_tile_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tile *tile, vx_tensor latent,
-                            vx_tensor main, vx_tensor tail, bool fetch)
+vx_status vx_video_tiles_load(const vx_video_decoder *d, vx_device *dev, const vx_video_tiles *tiles, int i, vx_tensor latent)
 {
-    const int64_t shape[] = { tile->patches, decoder->config.latent_channels };
-    vx_tensor rows = tile->latent;
+    const int64_t shape[] = { tiles->patches, d->config.latent_channels };
+    vx_tensor rows = tiles->latent, x = rows_of(tiles, tiles->x, i), patches = vx_tensor_slice(x, 0, 0, tiles->patches);
     if (vx_tensor_contiguous(latent)) rows = vx_tensor_reshape(latent, 2, shape);
     else VX_TRY(vx_copy(dev, vx_tensor_reshape(rows, 4, latent.shape), latent));
-    VX_TRY(vx_linear(dev, vx_tensor_slice(tile->x, 0, 0, tile->patches), rows, &decoder->embed));
-    VX_TRY(vx_copy(dev, vx_tensor_slice(tile->x, 0, tile->patches, tile->tokens), tile->suffix));
+    VX_TRY(vx_linear(dev, patches, rows, &d->embed));
+    if (tiles->act == VX_F16) { // the reference's projection ends in f16 and is widened beside the registers
+        vx_tensor rounded = vx_tensor_slice(rows_of(tiles, tiles->u, i), 0, 0, tiles->patches);
+        VX_TRY(vx_copy(dev, rounded, patches));
+        VX_TRY(vx_copy(dev, patches, rounded));
+    }
+    return vx_copy(dev, vx_tensor_slice(x, 0, tiles->patches, tiles->tokens), tiles->suffix);
+}
+
+vx_status vx_video_tiles_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tiles *tiles, int count, bool fetch)
+{
+    const int64_t rows = count * tiles->tokens;
+    const pass p = {
+        decoder, dev, tiles, count, rows, vx_tensor_slice(tiles->x, 0, 0, rows), vx_tensor_slice(tiles->u, 0, 0, rows)
+    };
     for (int64_t i = 0; i < decoder->config.layers; i++) {
         if (fetch && i + 1 < decoder->config.layers) {
             char next[64];
             snprintf(next, sizeof next, "decoder.transformer_blocks.%d.", (int)(i + 1));
-            vx_component_prefetch(decoder->component, dev, next);
+            vx_component_prefetch(decoder->component, tiles->act == VX_F32 ? dev : NULL, next);
         }
-        VX_TRY_IN(attend(decoder, dev, tile, &decoder->block[i]), "block %d", (int)i);
-        VX_TRY_IN(feed_forward(decoder, dev, tile, &decoder->block[i]), "block %d", (int)i);
+        VX_TRY_IN(attend(&p, &decoder->block[i]), "block %d", (int)i);
+        VX_TRY_IN(feed_forward(&p, &decoder->block[i]), "block %d", (int)i);
     }
-    return to_pixels(decoder, dev, tile, main, tail);
+    return vx_ok();
 }
