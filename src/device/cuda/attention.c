@@ -1,0 +1,144 @@
+// Attention: which kernel computes it. The choice looks at shapes, strides, formats, the architecture and cuDNN's version, never
+// at a clock, because the kernels differ in their last bits.
+#include "device/cuda/kernels/attention.h"
+#include "base/checked.h"
+#include "device/cuda/cuda.h"
+
+const char *vx_cuda_attention_name(vx_cuda_attention_way way)
+{
+    static const char *const names[] = { "mma", "wgmma", "f32", "cudnn" };
+    return way >= 0 && way < VX_CUDA_ATTENTION_WAYS ? names[way] : "";
+}
+
+static vx_k_attention kernel_args(const vx_attention_args *args)
+{
+    return (vx_k_attention){
+        .out = args->out.data,
+        .q = args->q.data,
+        .k = args->k.data,
+        .v = args->v.data,
+        .sq = args->q.shape[0],
+        .skv = args->k.shape[0],
+        .heads = args->q.shape[1],
+        .kv_heads = args->k.shape[1],
+        .head_dim = args->q.shape[2],
+        .out_row = args->out.stride[0],
+        .out_head = args->out.stride[1],
+        .q_row = args->q.stride[0],
+        .q_head = args->q.stride[1],
+        .k_row = args->k.stride[0],
+        .k_head = args->k.stride[1],
+        .v_row = args->v.stride[0],
+        .v_head = args->v.stride[1],
+        .scale = args->scale,
+        .causal = args->causal,
+        .f16 = args->q.dtype == VX_F16,
+    };
+}
+
+// What the kernels and cuDNN read: lines that begin at multiples of 16 bytes (f32: 32). Strides of axes of one do not matter.
+static bool lines_up(vx_tensor t)
+{
+    const bool strides = (t.shape[0] == 1 || t.stride[0] % 8 == 0) && (t.shape[1] == 1 || t.stride[1] % 8 == 0);
+    return strides && (uintptr_t)t.data % 16 == 0;
+}
+
+static bool all_line_up(const vx_attention_args *args)
+{
+    return lines_up(args->q) && lines_up(args->k) && lines_up(args->v) && lines_up(args->out);
+}
+
+// ---- the choice ----
+// Shapes that cuDNN is offered at all: the others are the own kernels' also where the user asked for cuDNN.
+static bool for_cudnn(const vx_attention_args *args)
+{
+    enum { WIDEST = 128 };
+    return !args->causal && args->q.dtype != VX_F32 && args->q.shape[2] <= WIDEST && all_line_up(args);
+}
+
+static bool wants_cudnn(const vx_cuda *cuda, const vx_attention_args *args)
+{
+    if (cuda->attention == VX_ATTENTION_OWN || !for_cudnn(args)) return false;
+    return cuda->attention == VX_ATTENTION_CUDNN || vx_cuda_dnn_is_faster(cuda, args);
+}
+
+static vx_cuda_attention_way own_way(const vx_cuda *cuda, const vx_k_attention *a, vx_dtype dtype)
+{
+    enum { HOPPER = 90 };
+    if (dtype == VX_F32) return VX_CUDA_ATTENTION_F32;
+    return cuda->sm == HOPPER && vx_k_attention_sm90_takes(a) ? VX_CUDA_ATTENTION_WGMMA : VX_CUDA_ATTENTION_MMA;
+}
+
+// ---- tensors that do not line up: copies that do ----
+static vx_tensor packed(vx_tensor t, void *at)
+{
+    return vx_tensor_make(at, t.dtype, t.rank, t.shape);
+}
+
+static size_t packed_bytes(vx_tensor t)
+{
+    enum { LINE = 256 };
+    return lines_up(t) ? 0 : vx_align_up(vx_tensor_bytes(t), LINE);
+}
+
+static size_t all_packed_bytes(const vx_attention_args *args)
+{
+    return packed_bytes(args->q) + packed_bytes(args->k) + packed_bytes(args->v) + packed_bytes(args->out);
+}
+
+static vx_status line_up(vx_cuda *cuda, const vx_attention_args *args, vx_attention_args *lined)
+{
+    void *scratch;
+    *lined = *args;
+    VX_TRY(vx_cuda_scratch(cuda, all_packed_bytes(args), &scratch));
+    const vx_tensor *const from[] = { &args->q, &args->k, &args->v, &args->out };
+    vx_tensor *const to[] = { &lined->q, &lined->k, &lined->v, &lined->out };
+    char *at = scratch;
+    for (int i = 0; i < 4; i++) {
+        const size_t bytes = packed_bytes(*from[i]);
+        if (bytes == 0) continue;
+        *to[i] = packed(*from[i], at);
+        at += bytes;
+        if (i < 3) VX_TRY(vx_cuda_copy(&cuda->base, &(vx_copy_args){ *to[i], *from[i] }));
+    }
+    return vx_ok();
+}
+
+// ---- the operator ----
+size_t vx_cuda_attention_scratch(const vx_device *dev, const vx_attention_args *args)
+{
+    const vx_cuda *cuda = vx_cuda_of_const(dev);
+    return wants_cudnn(cuda, args) ? vx_cuda_dnn_attention_scratch(cuda, args) : all_packed_bytes(args);
+}
+
+static vx_status by_own_kernel(vx_cuda *cuda, const vx_attention_args *args)
+{
+    const vx_k_attention a = kernel_args(args);
+    const vx_cuda_attention_way way = own_way(cuda, &a, args->q.dtype);
+    cudaError_t error;
+    if (way == VX_CUDA_ATTENTION_F32) error = vx_k_attention_f32(&a, cuda->stream);
+    else if (way == VX_CUDA_ATTENTION_WGMMA) error = vx_k_attention_sm90(&a, cuda->multiprocessors, cuda->stream);
+    else error = vx_k_attention_any(&a, cuda->stream);
+    cuda->attention_calls[way]++;
+    cuda->attention_ran = way;
+    return vx_cuda_status(error, "attention");
+}
+
+vx_status vx_cuda_attention(vx_device *dev, const vx_attention_args *args)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    if (wants_cudnn(cuda, args)) {
+        const vx_status s = vx_cuda_dnn_attention(cuda, args);
+        if (s.code == VX_OK) {
+            cuda->attention_calls[VX_CUDA_ATTENTION_CUDNN]++;
+            cuda->attention_ran = VX_CUDA_ATTENTION_CUDNN;
+        }
+        if (s.code != VX_ERR_UNSUPPORTED || cuda->attention == VX_ATTENTION_CUDNN) return s;
+    }
+    if (all_line_up(args)) return by_own_kernel(cuda, args);
+    vx_attention_args lined;
+    VX_TRY(line_up(cuda, args, &lined));
+    VX_TRY(by_own_kernel(cuda, &lined));
+    if (lines_up(args->out)) return vx_ok();
+    return vx_cuda_copy(dev, &(vx_copy_args){ args->out, lined.out });
+}

@@ -1,0 +1,274 @@
+// Attention by cuDNN's fused engines. A plan belongs to shapes, strides and format; plans are kept. First the node made for
+// attention, then the chain of products, maximum, exponential and sum that older engines recognise as such.
+#include "base/alloc.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/cudnn_graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KEPT = 32, Q = 1, K, V, O, SCALE, INNER };
+
+struct key {
+    int64_t sq, skv, heads, kv_heads, d, q[2], k[2], v[2], out[2]; // strides of rows and heads
+    vx_dtype dtype;
+};
+
+struct plan {
+    struct key key;
+    cudnnBackendDescriptor_t built; // NULL: there is no engine
+    int64_t workspace;
+    uint64_t used;
+    bool captured; // a recorded stretch may hold it: it stays
+    bool node;     // by the node for attention
+    char why[160]; // there is no engine
+};
+
+struct vx_cuda_dnn {
+    vx_dnn_library library;
+    cudnnHandle_t handle; // made when the first plan is
+    vx_status opened;
+    struct plan *plans;
+    int count, room;
+    uint64_t clock;
+};
+
+// ---- life ----
+void vx_cuda_dnn_open(vx_cuda *cuda)
+{
+    vx_cuda_dnn *dnn = vx_alloc_array(1, sizeof *dnn);
+    cuda->dnn = dnn;
+    if (dnn) dnn->opened = vx_dnn_library_open(&dnn->library);
+}
+
+void vx_cuda_dnn_close(vx_cuda *cuda)
+{
+    vx_cuda_dnn *dnn = cuda->dnn;
+    if (!dnn) return;
+    for (int i = 0; i < dnn->count; i++)
+        if (dnn->plans[i].built) (void)dnn->library.unmake(dnn->plans[i].built);
+    if (dnn->handle) (void)dnn->library.destroy(dnn->handle);
+    vx_free(dnn->plans);
+    vx_free(dnn); // the library stays loaded: its parts cannot be unloaded
+    cuda->dnn = NULL;
+}
+
+const char *vx_cuda_dnn_version(const vx_cuda *cuda)
+{
+    return cuda->dnn && cuda->dnn->opened.code == VX_OK ? cuda->dnn->library.named : NULL;
+}
+
+static vx_status start(const vx_cuda *cuda)
+{
+    vx_cuda_dnn *dnn = cuda->dnn;
+    if (!dnn) return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN was not opened");
+    if (dnn->opened.code != VX_OK || dnn->handle) return dnn->opened;
+    cudnnStatus_t s = dnn->library.create(&dnn->handle);
+    if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
+    if (s != CUDNN_STATUS_SUCCESS)
+        dnn->opened = vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s does not start: %s", dnn->library.named, dnn->library.error(s));
+    return dnn->opened;
+}
+
+// ---- graphs ----
+struct operands {
+    cudnnBackendDescriptor_t q, k, v, out, scale;
+    cudnnDataType_t type;
+};
+
+// [1, heads, rows, d], or with d before the rows
+static cudnnBackendDescriptor_t view(vx_dnn_builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t rows, int64_t d,
+                                     const int64_t stride[2], bool turned)
+{
+    const int64_t shape[4] = { 1, heads, turned ? d : rows, turned ? rows : d };
+    const int64_t strides[4] = { rows * stride[0], stride[1], turned ? 1 : stride[0], turned ? stride[0] : 1 };
+    return vx_dnn_tensor(b, id, type, shape, strides, VX_DNN_REAL);
+}
+
+static struct operands operands_of(vx_dnn_builder *b, const struct key *key, bool k_turned)
+{
+    const int64_t one[4] = { 1, 1, 1, 1 };
+    const cudnnDataType_t type = key->dtype == VX_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+    return (struct operands){
+        .q = view(b, Q, type, key->heads, key->sq, key->d, key->q, false),
+        .k = view(b, K, type, key->kv_heads, key->skv, key->d, key->k, k_turned),
+        .v = view(b, V, type, key->kv_heads, key->skv, key->d, key->v, false),
+        .out = view(b, O, type, key->heads, key->sq, key->d, key->out, false),
+        .scale = vx_dnn_tensor(b, SCALE, CUDNN_DATA_FLOAT, one, one, VX_DNN_BY_VALUE),
+        .type = type,
+    };
+}
+
+static cudnnBackendDescriptor_t plan_by_node(vx_dnn_builder *b, const struct key *key)
+{
+    const struct operands t = operands_of(b, key, false);
+    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "the node for attention");
+    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, t.q);
+    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, t.k);
+    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, t.v);
+    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, t.out);
+    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, t.scale);
+    vx_dnn_finish(b, d);
+    return vx_dnn_plan(b, &d, 1);
+}
+
+static cudnnBackendDescriptor_t inner(vx_dnn_builder *b, int64_t id, cudnnDataType_t type, const struct key *key, int64_t columns)
+{
+    const int64_t shape[4] = { 1, key->heads, key->sq, columns };
+    const int64_t stride[4] = { key->heads * key->sq * columns, key->sq * columns, columns, 1 };
+    return vx_dnn_tensor(b, id, type, shape, stride, VX_DNN_VIRTUAL);
+}
+
+static cudnnBackendDescriptor_t plan_by_chain(vx_dnn_builder *b, const struct key *key)
+{
+    enum { SCORES = INNER, SCALED, MOST, LESS, EXPONENTIALS, SUM, WEIGHTS };
+    const struct operands t = operands_of(b, key, true);
+    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
+    const cudnnBackendDescriptor_t scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
+    const cudnnBackendDescriptor_t most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
+    const cudnnBackendDescriptor_t exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
+    const cudnnBackendDescriptor_t weights = inner(b, WEIGHTS, t.type, key, key->skv);
+    const cudnnBackendDescriptor_t steps[] = {
+        vx_dnn_matmul(b, scores, t.q, t.k),
+        vx_dnn_pointwise(b, CUDNN_POINTWISE_MUL, scaled, scores, t.scale),
+        vx_dnn_reduce(b, CUDNN_REDUCE_TENSOR_MAX, most, scaled),
+        vx_dnn_pointwise(b, CUDNN_POINTWISE_SUB, less, scaled, most),
+        vx_dnn_pointwise(b, CUDNN_POINTWISE_EXP, exponentials, less, NULL),
+        vx_dnn_reduce(b, CUDNN_REDUCE_TENSOR_ADD, sum, exponentials),
+        vx_dnn_pointwise(b, CUDNN_POINTWISE_DIV, weights, exponentials, sum),
+        vx_dnn_matmul(b, t.out, weights, t.v),
+    };
+    return vx_dnn_plan(b, steps, (int)(sizeof steps / sizeof steps[0]));
+}
+
+// ---- plans ----
+static struct key key_of(const vx_attention_args *args)
+{
+    struct key key;
+    memset(&key, 0, sizeof key); // keys are compared as bytes
+    key.sq = args->q.shape[0];
+    key.skv = args->k.shape[0];
+    key.heads = args->q.shape[1];
+    key.kv_heads = args->k.shape[1];
+    key.d = args->q.shape[2];
+    for (int i = 0; i < 2; i++) {
+        key.q[i] = args->q.stride[i];
+        key.k[i] = args->k.stride[i];
+        key.v[i] = args->v.stride[i];
+        key.out[i] = args->out.stride[i];
+    }
+    key.dtype = args->q.dtype;
+    return key;
+}
+
+static bool capturing(const vx_cuda *cuda)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(cuda->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
+static void build(vx_cuda_dnn *dnn, struct plan *p)
+{
+    cudnnBackendDescriptor_t (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
+    // A plan loads code, which a recording stream does not mind but CUDA forbids by default while one records.
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !p->built; i++) {
+        vx_dnn_builder b = { .library = &dnn->library };
+        p->built = ways[i](&b, &p->key);
+        p->node = i == 0;
+        if (!p->built)
+            snprintf(p->why, sizeof p->why, "cuDNN %s: %s: %s", dnn->library.named, b.failed, dnn->library.error(b.status));
+        vx_dnn_clear(&b);
+    }
+    int64_t count = 0;
+    if (p->built && dnn->library.get(p->built, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                                     &p->workspace) != CUDNN_STATUS_SUCCESS)
+        p->workspace = 0;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+// Where a new plan goes: beside the others, or in the place of the one longest unused.
+static vx_status place(const vx_cuda *cuda, struct plan **out)
+{
+    vx_cuda_dnn *dnn = cuda->dnn;
+    struct plan *oldest = NULL;
+    for (int i = 0; dnn->count >= KEPT && i < dnn->count; i++) {
+        struct plan *p = &dnn->plans[i];
+        if (!p->captured && (!oldest || p->used < oldest->used)) oldest = p;
+    }
+    if (oldest && !capturing(cuda)) {
+        VX_TRY(vx_cuda_status(cudaStreamSynchronize(cuda->stream), "attention"));
+        if (oldest->built) (void)dnn->library.unmake(oldest->built);
+        *out = oldest;
+        return vx_ok();
+    }
+    if (dnn->count == dnn->room) {
+        const int room = dnn->room ? 2 * dnn->room : KEPT;
+        struct plan *more = vx_realloc(dnn->plans, (size_t)room * sizeof *more);
+        VX_NEED_MEMORY(more, "plans of cuDNN");
+        dnn->plans = more;
+        dnn->room = room;
+    }
+    *out = &dnn->plans[dnn->count++];
+    return vx_ok();
+}
+
+static vx_status plan_of(const vx_cuda *cuda, const vx_attention_args *args, struct plan **out)
+{
+    enum { WIDEST = 128 };
+    if (args->causal || (args->q.dtype != VX_BF16 && args->q.dtype != VX_F16) || args->q.shape[2] > WIDEST)
+        return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN takes bf16 and f16, not causal, at most %d wide", WIDEST);
+    VX_TRY(start(cuda));
+    vx_cuda_dnn *dnn = cuda->dnn;
+    const struct key key = key_of(args);
+    struct plan *p = NULL;
+    for (int i = 0; i < dnn->count && !p; i++)
+        if (!memcmp(&dnn->plans[i].key, &key, sizeof key)) p = &dnn->plans[i];
+    if (!p) {
+        VX_TRY(place(cuda, &p));
+        *p = (struct plan){ .key = key };
+        memcpy(&p->key, &key, sizeof key);
+        build(dnn, p);
+    }
+    p->used = ++dnn->clock;
+    *out = p;
+    return p->built ? vx_ok() : vx_fail(VX_ERR_UNSUPPORTED, "%s", p->why);
+}
+
+size_t vx_cuda_dnn_attention_scratch(const vx_cuda *cuda, const vx_attention_args *args)
+{
+    struct plan *p;
+    return plan_of(cuda, args, &p).code == VX_OK ? (size_t)p->workspace : 0;
+}
+
+vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args)
+{
+    struct plan *p;
+    VX_TRY(plan_of(cuda, args, &p));
+    void *workspace = NULL;
+    if (p->workspace > 0) VX_TRY(vx_cuda_scratch(cuda, (size_t)p->workspace, &workspace));
+    const vx_cuda_dnn *dnn = cuda->dnn;
+    const int64_t ids[] = { Q, K, V, O, SCALE };
+    float scale = args->scale;
+    void *const data[] = { args->q.data, args->k.data, args->v.data, args->out.data, &scale };
+    vx_dnn_builder b = { .library = &dnn->library };
+    const cudnnBackendDescriptor_t pack = vx_dnn_make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the operands");
+    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 5, ids);
+    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 5, data);
+    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    vx_dnn_finish(&b, pack);
+    p->captured = p->captured || capturing(cuda);
+    cudnnStatus_t s = b.status;
+    if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.execute(dnn->handle, p->built, pack);
+    vx_dnn_clear(&b);
+    if (s != CUDNN_STATUS_SUCCESS)
+        return vx_fail(VX_ERR_DEVICE, "attention: cuDNN %s: %s", dnn->library.named, dnn->library.error(s));
+    return vx_ok();
+}
+
+bool vx_cuda_dnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args)
+{
+    (void)args;
+    return vx_cuda_dnn_version(cuda) != NULL;
+}
