@@ -9,6 +9,7 @@
 
 #include "denoiser/layout.h"
 #include "device/arena.h"
+#include "weights/adapter.h"
 #include "weights/component.h"
 
 typedef struct vx_denoiser vx_denoiser;
@@ -22,6 +23,36 @@ typedef struct vx_denoiser_config {
 vx_status vx_denoiser_open(vx_denoiser **out, vx_component *component);
 void vx_denoiser_close(vx_denoiser **denoiser);
 const vx_denoiser_config *vx_denoiser_config_of(const vx_denoiser *denoiser);
+
+// ---- adapters ----
+// How a request's schedule uses a bank of heads: the video's sigmas with the final 0, and both shifts.
+typedef struct vx_denoiser_schedule {
+    const float *sigmas;
+    int count;
+    double shift, audio_shift;
+} vx_denoiser_schedule;
+typedef struct vx_denoiser_adapt_params {
+    vx_adapter *const *adapter; // borrowed until they are taken off again
+    int count;
+    bool merge; // into owned copies of the weights, rounded once; otherwise run beside them
+    bool load;  // false: shapes alone, for planning; nothing of the files is read
+    int threads;
+    vx_denoiser_schedule schedule;
+} vx_denoiser_adapt_params;
+typedef struct vx_denoiser_adapter_use {
+    int unused;    // modules that this model does not have
+    int left_out;  // AdaLN that a pruned model without basis cannot take
+    int projected; // AdaLN taken through the basis
+    int merged;    // modules whose weights were copied and changed
+} vx_denoiser_adapter_use;
+// Adds adapters to the weights, in the order given, in place of those before. `use` [count]; *bytes: owned memory that it
+// takes (or would). Not while a request is under way. On failure the denoiser has none. Errors: VX_ERR_TENSOR_SHAPE and
+// _TENSOR_UNEXPECTED (the adapter is another model's), _UNAVAILABLE (merging into quantised weights), _CONFLICT (a bank of
+// heads that the number of steps does not divide).
+vx_status vx_denoiser_adapt(vx_denoiser *denoiser, vx_device *dev, const vx_denoiser_adapt_params *params,
+                            vx_denoiser_adapter_use *use, uint64_t *bytes);
+// Takes them off; dev (may be NULL) drops its copies first.
+void vx_denoiser_unadapt(vx_denoiser *denoiser, vx_device *dev);
 
 // What stays for the whole request, in the caller's arena: refined text rows, rotary tables, modulation tables, row maps.
 typedef struct vx_denoiser_request vx_denoiser_request;

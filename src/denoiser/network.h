@@ -2,6 +2,7 @@
 //
 //   config.c        dimensions from config.json or, without one, from the tensors' shapes
 //   open.c          binds the tensors
+//   adapt.c         adapters on the weights; heads.c: banks of heads
 //   conditioning.c  what is computed once per request: rotary and modulation tables
 //   block.c         one transformer block, of the refiner or of the main stack
 //   request.c       prepare and evaluate
@@ -32,7 +33,11 @@ struct vx_denoiser {
     vx_denoiser_block *refiner, *blocks;
     vx_tensor refiner_norm, final_norm;
     vx_weight final_adaln, video_out, audio_out;
+    struct vx_denoiser_adapted *adapted; // NULL: no adapters
 };
+
+// The weight of a head at evaluation k: the file's, or the mixture of an adapter's bank.
+const vx_weight *vx_denoiser_head_weight(const vx_denoiser *d, bool audio, int64_t k);
 
 vx_status vx_denoiser_config_read(vx_denoiser_config *out, vx_component *component);
 

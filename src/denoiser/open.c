@@ -111,6 +111,7 @@ vx_status vx_denoiser_open(vx_denoiser **out, vx_component *component)
 void vx_denoiser_close(vx_denoiser **denoiser)
 {
     if (!denoiser || !*denoiser) return;
+    vx_denoiser_unadapt(*denoiser, NULL);
     vx_free((*denoiser)->refiner);
     vx_free((*denoiser)->blocks);
     vx_free(*denoiser);

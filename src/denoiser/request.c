@@ -363,8 +363,8 @@ vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tenso
     VX_TRY(map_rows(r, k));
     VX_TRY_IN(embed(r, video_rows, audio_rows), "embedding");
     VX_TRY(run_blocks(r, 0, d->config.layers));
-    VX_TRY_IN(head(r, r->layout->video_begin, &d->video_out, video_velocity), "video head");
-    VX_TRY_IN(head(r, r->layout->audio_begin, &d->audio_out, audio_velocity), "audio head");
+    VX_TRY_IN(head(r, r->layout->video_begin, vx_denoiser_head_weight(d, false, k), video_velocity), "video head");
+    VX_TRY_IN(head(r, r->layout->audio_begin, vx_denoiser_head_weight(d, true, k), audio_velocity), "audio head");
     if (!vx_device_is_plan(r->dev)) VX_TRY(vx_component_check(d->component));
     return check_finite(r);
 }
