@@ -1,0 +1,210 @@
+// Memory of the card, and the way to and from it: a ring of pinned pieces. A copy of pageable memory would wait for the card;
+// from a pinned piece it runs while the next piece is being filled.
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/pool.h"
+#include "device/cuda/cuda.h"
+#include <string.h>
+
+enum {
+    PIECES = 4,
+    SLICE = 1 << 20,  // of a piece, for one thread
+    MOST_THREADS = 8, // a mapped file comes at 5 to 10 GB/s a thread, the bus takes up to 55 GB/s
+};
+
+struct vx_cuda_stage {
+    char *pinned;
+    cudaEvent_t free[PIECES]; // the stream has read or written the piece
+    int next;
+    vx_pool *pool;
+};
+
+vx_status vx_cuda_status(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess) return vx_ok();
+    if (error == cudaErrorMemoryAllocation)
+        return vx_fail_remedy(VX_ERR_MEMORY, "close what else uses the card, or ask for fewer frames or a smaller picture",
+                              "%s: out of memory on the CUDA device", what);
+    return vx_fail_remedy(VX_ERR_DEVICE, "look at nvidia-smi and the system's log; a new run starts afresh", "%s: %s (%s)", what,
+                          cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+// ---- device memory ----
+vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what)
+{
+    *out = NULL;
+    cudaError_t error = cudaMalloc(out, bytes);
+    while (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); // it is answered here
+        if (!vx_cuda_weights_yield(cuda, bytes)) break;
+        error = cudaMalloc(out, bytes);
+    }
+    if (error != cudaErrorMemoryAllocation) return vx_cuda_status(error, what);
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return vx_fail_remedy(VX_ERR_MEMORY, "close what else uses the card, or ask for fewer frames or a smaller picture",
+                          "%s: %zu bytes of device memory asked for, %zu of %zu are free", what, bytes, free, total);
+}
+
+static void free_scratch(vx_cuda *cuda)
+{
+    if (cuda->scratch) {
+        (void)cudaSetDevice(cuda->ordinal);
+        (void)cudaFree(cuda->scratch); // waits for what uses it
+        cuda->epoch++;
+    }
+    cuda->scratch = NULL;
+    cuda->scratch_size = 0;
+}
+
+void vx_cuda_release(vx_device *dev)
+{
+    free_scratch(vx_cuda_of(dev));
+    vx_cuda_weights_trim(vx_cuda_of(dev));
+}
+
+vx_status vx_cuda_reserve(vx_device *dev, size_t bytes)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    if (bytes <= cuda->scratch_size) return vx_ok();
+    VX_TRY(vx_cuda_interrupt(cuda));
+    free_scratch(cuda); // first: the two together might not fit
+    VX_TRY(vx_cuda_malloc(cuda, &cuda->scratch, bytes, "scratch"));
+    cuda->scratch_size = bytes;
+    return vx_ok();
+}
+
+vx_status vx_cuda_scratch(vx_cuda *cuda, size_t bytes, void **out)
+{
+    if (bytes > cuda->scratch_size) {
+        VX_TRY(vx_cuda_reserve(&cuda->base, bytes));
+        cuda->scratch_growths++;
+    }
+    *out = cuda->scratch;
+    return vx_ok();
+}
+
+// ---- pinned pieces ----
+vx_status vx_cuda_stage_open(vx_cuda *cuda)
+{
+    vx_cuda_stage *stage = vx_alloc_array(1, sizeof *stage);
+    VX_NEED_MEMORY(stage, "the CUDA device");
+    cuda->stage = stage;
+    VX_TRY(vx_pool_create(&stage->pool, 0));
+    if (vx_pool_threads(stage->pool) > MOST_THREADS) {
+        vx_pool_destroy(&stage->pool);
+        VX_TRY(vx_pool_create(&stage->pool, MOST_THREADS));
+    }
+    VX_TRY(vx_cuda_status(cudaMallocHost((void **)&stage->pinned, (size_t)PIECES * VX_CUDA_CHUNK), "pinned memory"));
+    for (int i = 0; i < PIECES; i++)
+        VX_TRY(vx_cuda_status(cudaEventCreateWithFlags(&stage->free[i], cudaEventDisableTiming), "event"));
+    return vx_ok();
+}
+
+void vx_cuda_stage_close(vx_cuda *cuda)
+{
+    vx_cuda_stage *stage = cuda->stage;
+    if (!stage) return;
+    for (int i = 0; i < PIECES; i++)
+        if (stage->free[i]) (void)cudaEventDestroy(stage->free[i]);
+    if (stage->pinned) (void)cudaFreeHost(stage->pinned);
+    if (stage->pool) vx_pool_destroy(&stage->pool);
+    vx_free(stage);
+    cuda->stage = NULL;
+}
+
+struct slices {
+    char *to;
+    const char *from;
+    size_t bytes;
+};
+
+static void copy_slice(void *ctx, int64_t piece, int worker)
+{
+    (void)worker;
+    const struct slices *job = ctx;
+    const size_t begin = (size_t)piece * SLICE;
+    const size_t rest = job->bytes - begin;
+    memcpy(job->to + begin, job->from + begin, rest < SLICE ? rest : SLICE);
+}
+
+static void copy_host(vx_cuda_stage *stage, void *to, const void *from, size_t bytes)
+{
+    struct slices job = { to, from, bytes };
+    vx_pool_run(stage->pool, vx_ceil_div((int64_t)bytes, SLICE), copy_slice, &job);
+}
+
+static char *piece(vx_cuda_stage *stage, int i)
+{
+    return stage->pinned + (size_t)i * VX_CUDA_CHUNK;
+}
+
+vx_status vx_cuda_stage_in(vx_cuda *cuda, const void *host, size_t bytes, void **pinned)
+{
+    vx_cuda_stage *stage = cuda->stage;
+    VX_TRY(vx_cuda_status(cudaEventSynchronize(stage->free[stage->next]), "copy to the device"));
+    *pinned = piece(stage, stage->next);
+    copy_host(stage, *pinned, host, bytes);
+    return vx_ok();
+}
+
+vx_status vx_cuda_staged(vx_cuda *cuda, cudaStream_t stream)
+{
+    vx_cuda_stage *stage = cuda->stage;
+    const int i = stage->next;
+    stage->next = (i + 1) % PIECES;
+    return vx_cuda_status(cudaEventRecord(stage->free[i], stream), "copy to the device");
+}
+
+// ---- uploads and downloads ----
+static size_t part(size_t done, size_t bytes)
+{
+    return bytes - done < VX_CUDA_CHUNK ? bytes - done : VX_CUDA_CHUNK;
+}
+
+vx_status vx_cuda_upload(vx_device *dev, vx_tensor to, const void *from)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    const size_t bytes = vx_tensor_bytes(to);
+    VX_TRY(vx_cuda_interrupt(cuda));
+    for (size_t done = 0; done < bytes; done += VX_CUDA_CHUNK) {
+        void *pinned;
+        VX_TRY(vx_cuda_stage_in(cuda, (const char *)from + done, part(done, bytes), &pinned));
+        VX_TRY(vx_cuda_status(
+            cudaMemcpyAsync((char *)to.data + done, pinned, part(done, bytes), cudaMemcpyHostToDevice, cuda->stream), "upload"));
+        VX_TRY(vx_cuda_staged(cuda, cuda->stream));
+    }
+    return vx_ok();
+}
+
+vx_status vx_cuda_download(vx_device *dev, void *to, vx_tensor from)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    vx_cuda_stage *stage = cuda->stage;
+    const size_t bytes = vx_tensor_bytes(from);
+    const int first = stage->next;
+    VX_TRY(vx_cuda_interrupt(cuda));
+    // Up to PIECES pieces are under way; the oldest is emptied when all are.
+    size_t asked = 0, done = 0;
+    int ask = first, empty = first, under_way = 0;
+    while (done < bytes) {
+        if (asked < bytes && under_way < PIECES) {
+            VX_TRY(vx_cuda_status(cudaEventSynchronize(stage->free[ask]), "download"));
+            VX_TRY(vx_cuda_status(cudaMemcpyAsync(piece(stage, ask), (const char *)from.data + asked, part(asked, bytes),
+                                                  cudaMemcpyDeviceToHost, cuda->stream),
+                                  "download"));
+            VX_TRY(vx_cuda_status(cudaEventRecord(stage->free[ask], cuda->stream), "download"));
+            asked += part(asked, bytes);
+            ask = (ask + 1) % PIECES;
+            under_way++;
+            continue;
+        }
+        VX_TRY(vx_cuda_status(cudaEventSynchronize(stage->free[empty]), "download"));
+        copy_host(stage, (char *)to + done, piece(stage, empty), part(done, bytes));
+        done += part(done, bytes);
+        empty = (empty + 1) % PIECES;
+        under_way--;
+    }
+    stage->next = ask;
+    return vx_ok();
+}
