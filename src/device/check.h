@@ -37,9 +37,19 @@ static inline bool vx_lacks_data(vx_tensor t)
 {
     return t.rank > 0 && !t.data && vx_tensor_count(t) > 0;
 }
+static inline bool vx_quant_lacks_data(const vx_quant *q)
+{
+    return vx_lacks_data(q->scale) || vx_lacks_data(q->block_scale) || vx_lacks_data(q->pre_scale) ||
+           vx_lacks_data(q->codebook) || vx_lacks_data(q->correction);
+}
 static inline bool vx_is_act(vx_dtype t)
 {
-    return t == VX_BF16 || t == VX_F32;
+    return t == VX_BF16 || t == VX_F32 || t == VX_F16;
+}
+// An output that takes part in the rounding of x, or half precision made of f32.
+static inline bool vx_is_act_or_half(vx_dtype out, vx_dtype x)
+{
+    return out == x || (out == VX_F16 && x == VX_F32);
 }
 // Formats in which a file stores what operators read as numbers.
 static inline bool vx_is_stored(vx_dtype t)

@@ -21,7 +21,7 @@ vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, 
     VX_NEED_SHAPE(vx_is_rank(gate, 2) && gate.shape[0] > 0 && gate.shape[1] == x.shape[1], gate);
     VX_NEED_SHAPE(vx_is_vector_or_none(row, x.shape[0]), row);
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
-    VX_NEED_DTYPE(y.dtype == x.dtype, y);
+    VX_NEED_DTYPE(vx_is_act_or_half(y.dtype, x.dtype), y);
     VX_NEED_DTYPE(gate.dtype == x.dtype || (x.dtype == VX_F32 && vx_is_stored(gate.dtype)), gate);
     VX_NEED_DTYPE(row.rank == 0 || row.dtype == VX_I32, row);
     VX_NEED_GOING(dev);

@@ -18,7 +18,7 @@ static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dty
     if (!vx_is_stored(s->weight.dtype))
         return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, expected F32, BF16 or F16", op, i,
                        vx_dtype_name(s->weight.dtype));
-    if (s->weight.dtype != VX_BF16 && x != VX_F32)
+    if (s->weight.dtype != VX_BF16 && x == VX_BF16)
         return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, which needs x of F32", op, i,
                        vx_dtype_name(s->weight.dtype));
     if (!vx_is_stored_or_none(s->bias))
@@ -90,7 +90,7 @@ vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight 
     VX_NEED_SHAPE(vx_is_rank(x, 2) && x.shape[1] == w->k && w->k > 0, x);
     VX_NEED_SHAPE(vx_is_rank(out, 2) && out.shape[0] == x.shape[0] && out.shape[1] == w->n, out);
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
-    VX_NEED_DTYPE(vx_is_act(out.dtype), out);
+    VX_NEED_DTYPE(out.dtype == VX_F32 || out.dtype == x.dtype || (out.dtype == VX_BF16 && x.dtype == VX_F32), out);
     VX_TRY(check_weight(__func__, w, x.dtype));
     VX_TRY(check_branches(__func__, w, x.dtype, out.dtype));
     VX_NEED_GOING(dev);

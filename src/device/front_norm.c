@@ -7,7 +7,8 @@ vx_status vx_rms_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, f
     VX_NEED_SHAPE(vx_is_rank(out, 2) && vx_same_shape(out, x), out);
     VX_NEED_SHAPE(vx_is_vector_or_none(w, x.shape[1]), w);
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
-    VX_NEED_DTYPE(out.dtype == x.dtype, out);
+    VX_NEED_DTYPE(vx_is_act_or_half(out.dtype, x.dtype), out);
+    VX_NEED_NUMBER(out.dtype == x.dtype || rounding == VX_NORM_ROUND_ONCE, VX_ERR_DTYPE);
     VX_NEED_DTYPE(vx_is_stored_or_none(w), w);
     VX_NEED_GOING(dev);
     if (x.shape[0] == 0) return vx_ok();
@@ -50,7 +51,7 @@ vx_status vx_layer_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w,
     VX_NEED_SHAPE(vx_is_vector_or_none(w, x.shape[1]), w);
     VX_NEED_SHAPE(vx_is_vector_or_none(b, x.shape[1]), b);
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
-    VX_NEED_DTYPE(out.dtype == x.dtype, out);
+    VX_NEED_DTYPE(vx_is_act_or_half(out.dtype, x.dtype), out);
     VX_NEED_DTYPE(vx_is_stored_or_none(w), w);
     VX_NEED_DTYPE(vx_is_stored_or_none(b), b);
     VX_NEED_GOING(dev);

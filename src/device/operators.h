@@ -58,6 +58,7 @@ typedef enum vx_norm_rounding {
 // Row sums of squares: 32 accumulators; vectors of 8 consecutive elements go to accumulator (vector mod 32), each element
 // by fma in order; tree32; inv = 1/sqrtf(s/n + eps). A tail that is not a whole vector counts as a short vector.
 //   out, x [rows, n] act     w [n] f32|bf16|f16 or rank 0 (ones)     out may be x
+//   or x f32 and out f16: the end is rounded to f16 (VX_NORM_ROUND_ONCE)
 vx_status vx_rms_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, float eps, vx_norm_rounding rounding);
 // vx_rms_norm (once), then rn(rn(n * rn(1 + scale[row])) + shift[row]): the composition, bit for bit.
 //   shift, scale [table, n] act (any row stride)     row [rows] i32, each in 0..table-1: the one condition not checked
@@ -65,18 +66,18 @@ vx_status vx_rms_norm_modulate(vx_device *dev, vx_tensor out, vx_tensor x, vx_te
                                vx_tensor row, float eps);
 // (x - mean) / sqrt(var + eps) * w + b, biased variance, two passes, sums as vx_rms_norm's (mean by addition);
 // the quotient is a division by the root.
-//   out, x [rows, n] act     w, b [n] f32|bf16|f16 or rank 0     one rounding at the end
+//   out, x [rows, n] act, or x f32 and out f16     w, b [n] f32|bf16|f16 or rank 0     one rounding at the end
 vx_status vx_layer_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, vx_tensor b, float eps);
 
 // ---- element-wise ----
 // x = rn(x + y), in place.   x, y [rows, n] act
 vx_status vx_add(vx_device *dev, vx_tensor x, vx_tensor y);
 // x = rn(x + rn(gate[row] * y)), in place.   gate [table, n] act (any row stride)   row [rows] i32, or rank 0: row 0 for all
-// With f32 x, gate may be f32|bf16|f16 (a learned scale vector of a file).
+// With f32 x, gate may be f32|bf16|f16 (a learned scale vector of a file) and y f32|f16, widened.
 vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, vx_tensor row);
 // rn(rn(silu(gate)) * value), silu(g) = g / (1 + exp(-g)).   u [rows, 2n] act, halves in the order told   out [rows, n] act
 vx_status vx_swiglu(vx_device *dev, vx_tensor out, vx_tensor u, bool gate_first);
-// out = rn(silu(x)), rn to out's dtype; computed in f32.   out, x [rows, n], each bf16|f32
+// out = rn(silu(x)), rn to out's dtype; computed in f32.   out, x [rows, n], each bf16|f32|f16
 vx_status vx_silu(vx_device *dev, vx_tensor out, vx_tensor x);
 // Copies with conversion between any of f32, bf16, f16, i32, u8 (same shape, any strides, any rank): patchify, unpatchify,
 // transposes, casts. Float to float rounds to nearest even; equal dtypes copy bits; integers only to the same integer.
@@ -99,7 +100,7 @@ vx_status vx_embed_blend(vx_device *dev, vx_tensor out, vx_tensor table, vx_tens
 // every product and sum rounded, from left to right, x^3 = (x*x)*x, vx_tanhf, vx_erff.
 //   out, x [rows, n] act   out may be x
 vx_status vx_gelu(vx_device *dev, vx_tensor out, vx_tensor x, bool tanh_form);
-// flag[index] |= 1 if any element of x (f32|bf16, any strides, rank <= 5) is NaN or infinite.   flag [n] i32
+// flag[index] |= 1 if any element of x (f32|bf16|f16, any strides, rank <= 5) is NaN or infinite.   flag [n] i32
 vx_status vx_mark_not_finite(vx_device *dev, vx_tensor flag, int64_t index, vx_tensor x);
 
 // ---- attention ----

@@ -55,7 +55,8 @@ static void adds(void **state)
         { "refuses other rows", 3, 8, 2, 8, VX_F32, VX_F32, VX_ERR_SHAPE, "y is [2,8]" },
         { "refuses another width", 3, 8, 3, 9, VX_F32, VX_F32, VX_ERR_SHAPE, "y is [3,9]" },
         { "refuses a mixture", 3, 8, 3, 8, VX_F32, VX_BF16, VX_ERR_DTYPE, "y is BF16" },
-        { "refuses f16", 3, 8, 3, 8, VX_F16, VX_F16, VX_ERR_DTYPE, "x is F16" },
+        { "takes f16", 3, 8, 3, 8, VX_F16, VX_F16, VX_OK, NULL },
+        { "refuses integers", 3, 8, 3, 8, VX_I32, VX_I32, VX_ERR_DTYPE, "x is I32" },
         { "refuses integers", 3, 8, 3, 8, VX_I32, VX_I32, VX_ERR_DTYPE, "x is I32" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -157,7 +158,9 @@ static void linears(void **state)
     expect("no rows", vx_linear(plan, T(F32, 0, 6), T(F32, 0, 8), &w), VX_OK, NULL);
     expect("x", vx_linear(plan, T(BF16, 3, 6), T(BF16, 3, 9), &w), VX_ERR_SHAPE, "x");
     expect("out", vx_linear(plan, T(BF16, 3, 7), T(BF16, 3, 8), &w), VX_ERR_SHAPE, "out");
-    expect("f16 in", vx_linear(plan, T(BF16, 3, 6), T(F16, 3, 8), &w), VX_ERR_DTYPE, "x");
+    expect("f16 in, bf16 out", vx_linear(plan, T(BF16, 3, 6), T(F16, 3, 8), &w), VX_ERR_DTYPE, "out");
+    expect("f16 in", vx_linear(plan, T(F16, 3, 6), T(F16, 3, 8), &w), VX_OK, NULL);
+    expect("f16 out", vx_linear(plan, T(F16, 3, 6), T(F32, 3, 8), &w), VX_ERR_DTYPE, "out");
     w.segment[0].bias = T(F32, 5);
     expect("bias", vx_linear(plan, T(BF16, 3, 6), T(BF16, 3, 8), &w), VX_ERR_SHAPE, "bias of segment 0");
     w = weight_of(VX_F32, 6, 8);

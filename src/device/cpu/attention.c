@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dense.h"
+#include "device/cpu/rows.h"
 #include <math.h>
 
 enum {
@@ -31,7 +32,8 @@ struct job {
     struct shape s;
     int64_t first, count; // key heads packed now
     char *packed, *workers;
-    bool bf16;
+    const struct vx_row_kernels *rows;
+    bool bf16, f16;
 };
 
 static int64_t whole(int64_t n, int64_t unit)
@@ -106,6 +108,16 @@ static void hide_later_keys(const struct job *job, int64_t row, int rows, int64_
     }
 }
 
+// The weights that meet the values, rounded.
+static void round_to_half(const struct job *job, int rows, int keys, float *scores)
+{
+    uint16_t half[KEY_BLOCK];
+    for (int i = 0; i < rows; i++, scores += VX_DENSE_K_STRIDE) {
+        job->rows->convert(half, VX_F16, scores, VX_F32, keys);
+        job->rows->convert(scores, VX_F32, half, VX_F16, keys);
+    }
+}
+
 // One tile of query rows meets one key block.
 static void tile_block(const struct job *job, const float *packed, int64_t block, int64_t row, int rows, const float *q,
                        float *scores, float *out, vx_softmax_row *state)
@@ -120,6 +132,7 @@ static void tile_block(const struct job *job, const float *packed, int64_t block
     }
     if (job->args->causal) hide_later_keys(job, row, rows, key0, keys, scores);
     job->kernels->softmax(scores, rows, keys, job->args->scale, job->bf16, state);
+    if (job->f16) round_to_half(job, rows, keys, scores);
     for (int i = 0; i < rows && block > 0; i++) {
         if (state[i].correction != 1.0f) job->kernels->rescale(out + i * width, state[i].correction, (int)width);
     }
@@ -170,7 +183,9 @@ size_t vx_cpu_attention_scratch(const vx_device *dev, const vx_attention_args *a
 vx_status vx_cpu_attention(vx_device *dev, const vx_attention_args *args)
 {
     vx_cpu *cpu = vx_cpu_of(dev);
-    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .bf16 = args->q.dtype == VX_BF16 };
+    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .rows = cpu->rows };
+    job.bf16 = args->q.dtype == VX_BF16;
+    job.f16 = args->q.dtype == VX_F16;
     job.s = shape_of(job.kernels, args);
     void *scratch;
     VX_TRY(vx_cpu_scratch(cpu, vx_cpu_attention_scratch(dev, args), &scratch));

@@ -33,7 +33,8 @@ static inline void vx_put(void *p, vx_dtype t, int64_t i, float v)
 // rn() of operators.h: rounding to the format of activations.
 static inline float vx_rn(vx_dtype act, float v)
 {
-    return act == VX_BF16 ? vx_round_bf16(v) : v;
+    if (act == VX_BF16) return vx_round_bf16(v);
+    return act == VX_F16 ? vx_f16_to_f32(vx_f32_to_f16(v)) : v;
 }
 
 #endif

@@ -342,6 +342,7 @@ void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, cons
 size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);
+    if (args->x.dtype == VX_F16) return vx_cpu_linear_half_scratch(cpu, args);
     const size_t product = vx_cpu_product_scratch(cpu, args), branch = vx_cpu_branch_scratch(cpu, args);
     return product > branch ? product : branch;
 }
@@ -349,6 +350,7 @@ size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)
 vx_status vx_cpu_linear(vx_device *dev, const vx_linear_args *args)
 {
     vx_cpu *cpu = vx_cpu_of(dev);
+    if (args->x.dtype == VX_F16) return vx_cpu_linear_half(cpu, args);
     void *scratch;
     VX_TRY(vx_cpu_scratch(cpu, vx_cpu_linear_scratch(dev, args), &scratch));
     vx_cpu_product(cpu, args, scratch, NULL);

@@ -46,7 +46,7 @@ static void plain_rms_norm(const vx_rms_norm_args *a, int64_t begin, int64_t end
             float y = vx_get(x, act, i) * inv;
             if (a->rounding == VX_NORM_ROUND_TWICE) y = vx_rn(act, y);
             if (a->w.rank) y = y * vx_get(a->w.data, a->w.dtype, i);
-            vx_put(out, act, i, y);
+            vx_put(out, a->out.dtype, i, y);
         }
     }
 }
@@ -84,7 +84,7 @@ static void plain_layer_norm(const vx_layer_norm_args *a, int64_t begin, int64_t
             float y = (vx_get(x, act, i) - mean) / deviation;
             if (a->w.rank) y = y * vx_get(a->w.data, a->w.dtype, i);
             if (a->b.rank) y = y + vx_get(a->b.data, a->b.dtype, i);
-            vx_put(out, act, i, y);
+            vx_put(out, a->out.dtype, i, y);
         }
     }
 }
@@ -107,7 +107,7 @@ static void plain_gate_add(const vx_gate_add_args *a, int64_t begin, int64_t end
         void *x = vx_row_at(a->x, r);
         const void *y = vx_row_at(a->y, r), *gate = vx_row_at(a->gate, row ? row[r] : 0);
         for (int64_t i = 0; i < a->x.shape[1]; i++) {
-            const float gated = vx_rn(act, vx_get(gate, a->gate.dtype, i) * vx_get(y, act, i));
+            const float gated = vx_rn(act, vx_get(gate, a->gate.dtype, i) * vx_get(y, a->y.dtype, i));
             vx_put(x, act, i, vx_get(x, act, i) + gated);
         }
     }

@@ -156,17 +156,17 @@ static uint32_t not_finite_f32(const uint32_t *x, int64_t n, int64_t step)
     return most;
 }
 
-static uint32_t not_finite_bf16(const uint16_t *x, int64_t n, int64_t step)
+static uint32_t not_finite_half(const uint16_t *x, int64_t n, int64_t step, uint16_t exponent)
 {
     uint32_t most = 0;
     int64_t i = 0;
     if (step == 1)
         for (; i + BLOCK <= n; i += BLOCK) {
             uint16_t found = 0;
-            for (int j = 0; j < BLOCK; j++) found |= (x[i + j] & 0x7f80u) == 0x7f80u;
+            for (int j = 0; j < BLOCK; j++) found |= (x[i + j] & exponent) == exponent;
             most |= found;
         }
-    for (; i < n; i++) most |= (x[i * step] & 0x7f80u) == 0x7f80u;
+    for (; i < n; i++) most |= (x[i * step] & exponent) == exponent;
     return most;
 }
 
@@ -174,7 +174,8 @@ static void mark_line(const void *ctx, int64_t n, const int64_t *offset, const i
 {
     const vx_mark_not_finite_args *m = ctx;
     const uint32_t found = m->x.dtype == VX_F32 ? not_finite_f32((const uint32_t *)m->x.data + offset[0], n, step[0])
-                                                : not_finite_bf16((const uint16_t *)m->x.data + offset[0], n, step[0]);
+                                                : not_finite_half((const uint16_t *)m->x.data + offset[0], n, step[0],
+                                                                  m->x.dtype == VX_BF16 ? 0x7f80u : 0x7c00u);
     int32_t *flag = (int32_t *)m->flag.data + m->index;
     if (found) __atomic_fetch_or(flag, 1, __ATOMIC_RELAXED); // pieces meet here; the order of ors does not matter
 }

@@ -73,7 +73,7 @@ static vx_status check_finite(struct trace *t, vx_tensor out, bool *finite)
     vx_device *inner = t->inner;
     *finite = true;
     if (!t->params.check_finite || !inner->computes || vx_tensor_count(out) == 0) return vx_ok();
-    if (out.dtype != VX_F32 && out.dtype != VX_BF16) return vx_ok();
+    if (out.dtype != VX_F32 && out.dtype != VX_BF16 && out.dtype != VX_F16) return vx_ok();
     int32_t flag = 0;
     VX_TRY(inner->ops->upload(inner, t->flag, &flag));
     VX_TRY(inner->ops->mark_not_finite(inner, &(vx_mark_not_finite_args){ t->flag, 0, out }));
