@@ -99,6 +99,7 @@ typedef struct vx_affine_args {
 
 typedef struct vx_embed_args {
     vx_tensor out, table, ids;
+    vx_quant quant; // of the table; kind VX_QUANT_NONE: its rows are numbers
 } vx_embed_args;
 
 enum { VX_CORNERS = 4 };

@@ -12,11 +12,20 @@ static vx_cost moves(vx_tensor out, double in, double weight)
     return (vx_cost){ .bytes = size_of(out) + in + weight, .weight_bytes = weight, .out = { out } };
 }
 
+// Rows of a matrix as they are stored, with their share of the scales.
+static double size_of_rows(const vx_quant *q, vx_tensor t, double rows)
+{
+    if (q->kind == VX_QUANT_NONE) return rows * (double)t.shape[1] * vx_dtype_bits(t.dtype) / 8;
+    return rows * (double)q->k * vx_quant_bits(q, t.dtype) / 8;
+}
+
 vx_cost vx_cost_linear(const vx_linear_args *a)
 {
     double weight = 0;
-    for (int i = 0; i < a->weight->segments; i++)
-        weight += size_of(a->weight->segment[i].weight) + size_of(a->weight->segment[i].bias);
+    for (int i = 0; i < a->weight->segments; i++) {
+        const vx_weight_segment *s = &a->weight->segment[i];
+        weight += size_of_rows(&s->quant, s->weight, (double)s->weight.shape[0]) + size_of(s->bias) + size_of(s->quant.pre_scale);
+    }
     double multiplies = (double)a->weight->n * (double)a->weight->k;
     for (int i = 0; i < a->weight->branches; i++) {
         const vx_branch *b = &a->weight->branch[i];
@@ -81,9 +90,7 @@ vx_cost vx_cost_affine(const vx_affine_args *a)
 
 vx_cost vx_cost_embed(const vx_embed_args *a)
 {
-    vx_tensor rows = a->out;
-    rows.dtype = a->table.dtype;
-    return moves(a->out, size_of(a->ids), size_of(rows));
+    return moves(a->out, size_of(a->ids), size_of_rows(&a->quant, a->table, (double)a->out.shape[0]));
 }
 
 // Four rows of the table for each of out.

@@ -134,12 +134,17 @@ vx_status vx_affine(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor scale,
     return dev->ops->affine(dev, &(vx_affine_args){ out, x, scale, shift, axis });
 }
 
-vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids)
+vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, const vx_quant *quant, vx_tensor ids)
 {
+    const vx_quant q = quant ? *quant : (vx_quant){ 0 };
+    const bool plain = q.kind == VX_QUANT_NONE;
     VX_NEED_SHAPE(vx_is_rank(table, 2), table);
+    if (!plain) VX_TRY_IN(vx_quant_check(&q, table), "%s: table", __func__);
+    const int64_t n = plain ? table.shape[1] : q.k;
     VX_NEED_SHAPE(vx_is_rank(ids, 1), ids);
-    VX_NEED_SHAPE(vx_is_rank(out, 2) && out.shape[0] == ids.shape[0] && out.shape[1] == table.shape[1], out);
-    VX_NEED_DTYPE(vx_is_stored(table.dtype), table);
+    VX_NEED_SHAPE(vx_is_rank(out, 2) && out.shape[0] == ids.shape[0] && out.shape[1] == n, out);
+    VX_NEED_SHAPE(q.pre_scale.rank == 0, q.pre_scale);
+    VX_NEED_DTYPE(!plain || vx_is_stored(table.dtype), table);
     VX_NEED_DTYPE(ids.dtype == VX_I32, ids);
     VX_NEED_DTYPE(vx_is_act(out.dtype), out);
     VX_NEED_GOING(dev);
@@ -147,7 +152,8 @@ vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids
     VX_NEED_DATA(dev, out);
     VX_NEED_DATA(dev, table);
     VX_NEED_DATA(dev, ids);
-    return dev->ops->embed(dev, &(vx_embed_args){ out, table, ids });
+    if (dev->computes && vx_quant_lacks_data(&q)) return vx_refuse_no_data(__func__, "quant");
+    return dev->ops->embed(dev, &(vx_embed_args){ out, table, ids, q });
 }
 
 vx_status vx_embed_blend(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids, vx_tensor weights)

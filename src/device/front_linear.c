@@ -1,11 +1,22 @@
 // Front of the matrix product: arguments checked once.
 #include "device/check.h"
 
+static vx_status check_quantised(const vx_weight_segment *s, int64_t k)
+{
+    VX_TRY(vx_quant_check(&s->quant, s->weight));
+    if (s->quant.k != k)
+        return vx_fail(VX_ERR_SHAPE, "%s of %lld columns, expected %lld", vx_quant_name(&s->quant, s->weight.dtype),
+                       (long long)s->quant.k, (long long)k);
+    return vx_ok();
+}
+
 static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dtype x)
 {
     const vx_weight_segment *s = &w->segment[i];
+    const bool plain = s->quant.kind == VX_QUANT_NONE;
     char shape[96];
-    if (s->weight.rank != 2 || !vx_unit_last(s->weight) || s->weight.shape[1] != w->k)
+    if (!plain) VX_TRY_IN(check_quantised(s, w->k), "%s: weight of segment %d", op, i);
+    else if (s->weight.rank != 2 || !vx_unit_last(s->weight) || s->weight.shape[1] != w->k)
         return vx_fail(VX_ERR_SHAPE, "%s: weight of segment %d is %s, expected [rows,%lld] with unit last stride", op, i,
                        vx_shape_text(shape, s->weight), (long long)w->k);
     const int64_t rows = s->weight.shape[0];
@@ -15,12 +26,14 @@ static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dty
     if (!vx_is_vector_or_none(s->bias, rows))
         return vx_fail(VX_ERR_SHAPE, "%s: bias of segment %d is %s, expected [%lld]", op, i, vx_shape_text(shape, s->bias),
                        (long long)rows);
-    if (!vx_is_stored(s->weight.dtype))
+    if (plain && !vx_is_stored(s->weight.dtype))
         return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, expected F32, BF16 or F16", op, i,
                        vx_dtype_name(s->weight.dtype));
-    if (s->weight.dtype != VX_BF16 && x == VX_BF16)
+    if (plain && s->weight.dtype != VX_BF16 && x == VX_BF16)
         return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, which needs x of F32", op, i,
                        vx_dtype_name(s->weight.dtype));
+    if (s->quant.pre_scale.rank && x == VX_F16)
+        return vx_fail(VX_ERR_DTYPE, "%s: segment %d scales its input, which needs x of F32 or BF16", op, i);
     if (!vx_is_stored_or_none(s->bias))
         return vx_fail(VX_ERR_DTYPE, "%s: bias of segment %d is %s, expected F32, BF16 or F16", op, i,
                        vx_dtype_name(s->bias.dtype));
@@ -81,7 +94,8 @@ static bool weight_lacks_data(const vx_weight *w)
     for (int i = 0; i < w->branches; i++)
         if (vx_lacks_data(w->branch[i].a) || vx_lacks_data(w->branch[i].b)) return true;
     for (int i = 0; i < w->segments; i++)
-        if (vx_lacks_data(w->segment[i].weight) || vx_lacks_data(w->segment[i].bias)) return true;
+        if (vx_lacks_data(w->segment[i].weight) || vx_lacks_data(w->segment[i].bias) || vx_quant_lacks_data(&w->segment[i].quant))
+            return true;
     return false;
 }
 

@@ -41,8 +41,8 @@ typedef struct vx_weight {
 // out[m, j] = rn(sum_k x[m,k] w[j,k] + b[j]), rn to out's dtype, once.
 //   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight needs f32 x
 //   x f16: out f16|f32; weights and biases of any format are rounded to f16 first
-// A quantised segment is decoded to bf16 beside bf16 x and to f32 beside f32 x (quant.h says to what values); pre_scale
-// multiplies x before, rounded to x's dtype. Branches are added to the finished product, one after the other, with the
+// A quantised segment is decoded to bf16 beside bf16 x and to f32 beside f32 and f16 x (quant.h says to what values): the bits
+// are those of the decoded matrix. pre_scale multiplies x before, rounded to x's dtype (f32 or bf16); branches see x itself. Branches are added to the finished product, one after the other, with the
 // roundings of PEFT: t = rn(x a^T), u = rn(t b^T), out = rn(out + rn(scale * u)), rn to x's dtype, the last to out's. Factors of
 // which one is not bf16, beside bf16 x: t, u and scale * u stay in f32.
 // Sum: f32. The order over k is stated once, whatever m, n, segments and threads: for bf16 x and bf16 w pairs of k in
@@ -92,7 +92,9 @@ vx_status vx_blend(vx_device *dev, vx_tensor out, const vx_term *terms, int coun
 // allowed.
 vx_status vx_affine(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor scale, vx_tensor shift, int axis);
 // Rows of a table: out[i] = rn(table[ids[i]]).   table [vocab, n] f32|bf16|f16   ids [rows] i32, in 0..vocab-1, not checked
-vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids);
+// quant (NULL: none) says how a quantised table is read, [vocab, stored width]; only the rows asked for are decoded, to out's
+// format as quant.h says (f16: from f32). A pre_scale has no meaning here and is refused.
+vx_status vx_embed(vx_device *dev, vx_tensor out, vx_tensor table, const vx_quant *quant, vx_tensor ids);
 // out[i] = rn(((w0*t0 + w1*t1) + w2*t2) + w3*t3), t_c = table[ids[i,c]] widened, f32 products and sums: interpolated positions.
 //   out [rows, n] act   table [vocab, n] f32|bf16|f16   ids [rows, 4] i32, not checked   weights [rows, 4] f32
 vx_status vx_embed_blend(vx_device *dev, vx_tensor out, vx_tensor table, vx_tensor ids, vx_tensor weights);

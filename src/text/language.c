@@ -238,7 +238,7 @@ static vx_status prepare(pass *p, const vx_language_run *run)
         VX_TRY(vx_upload(p->dev, ids, run->ids));
         VX_TRY(vx_rotary_upload(p->dev, p->cos, p->sin, g, run->positions));
     }
-    VX_TRY(vx_embed(p->dev, p->h, p->l->embedding, ids));
+    VX_TRY(vx_embed(p->dev, p->h, p->l->embedding, NULL, ids));
     return place_features(p, run);
 }
 

@@ -136,9 +136,9 @@ static void elementwise(void **state)
     expect("affine", vx_affine(plan, T(F32, 3, 4), T(F32, 3, 4), T(F32, 3), T(F32, 3), 0), VX_OK, NULL);
     expect("affine, axis", vx_affine(plan, T(F32, 3, 4), T(F32, 3, 4), T(F32, 3), T(F32, 3), 2), VX_ERR_SHAPE, NULL);
     expect("affine, scale", vx_affine(plan, T(F32, 3, 4), T(F32, 3, 4), T(F32, 4), T(F32, 3), 0), VX_ERR_SHAPE, "scale");
-    expect("embed", vx_embed(plan, T(BF16, 3, 4), T(F16, 9, 4), T(I32, 3)), VX_OK, NULL);
-    expect("embed, ids", vx_embed(plan, T(BF16, 3, 4), T(F16, 9, 4), T(I64, 3)), VX_ERR_DTYPE, "ids");
-    expect("embed, out", vx_embed(plan, T(BF16, 3, 5), T(F16, 9, 4), T(I32, 3)), VX_ERR_SHAPE, "out");
+    expect("embed", vx_embed(plan, T(BF16, 3, 4), T(F16, 9, 4), NULL, T(I32, 3)), VX_OK, NULL);
+    expect("embed, ids", vx_embed(plan, T(BF16, 3, 4), T(F16, 9, 4), NULL, T(I64, 3)), VX_ERR_DTYPE, "ids");
+    expect("embed, out", vx_embed(plan, T(BF16, 3, 5), T(F16, 9, 4), NULL, T(I32, 3)), VX_ERR_SHAPE, "out");
     expect("mark", vx_mark_not_finite(plan, T(I32, 2), 1, T(BF16, 4)), VX_OK, NULL);
     expect("mark, index", vx_mark_not_finite(plan, T(I32, 2), 2, T(BF16, 4)), VX_ERR_SHAPE, NULL);
 }

@@ -130,7 +130,7 @@ static void embed(vx_device *dev, const struct work *w, vx_tensor out)
 {
     vx_tensor table = rig_tensor(w->weight, w->rows, w->n);
     rig_fill(table, 78, 3);
-    assert_ok(vx_embed(dev, out, table, w->in[5]));
+    assert_ok(vx_embed(dev, out, table, NULL, w->in[5]));
     rig_free(&table);
 }
 

@@ -59,7 +59,7 @@ static vx_status swiglu(vx_device *d)
 }
 static vx_status embed(vx_device *d)
 {
-    return vx_embed(d, T(F32, 4, 8), T(BF16, 1000, 8), T(I32, 4));
+    return vx_embed(d, T(F32, 4, 8), T(BF16, 1000, 8), NULL, T(I32, 4));
 }
 static vx_status bytes(vx_device *d)
 {

@@ -174,7 +174,7 @@ static void no_rows_are_no_work(void **state)
     assert_ok(vx_swiglu(dev, x, u, true));
     assert_ok(vx_silu(dev, x, x));
     assert_ok(vx_copy(dev, x, x));
-    assert_ok(vx_embed(dev, x, table, row));
+    assert_ok(vx_embed(dev, x, table, NULL, row));
     assert_ok(vx_qk_norm_rope(dev, q, q, &(vx_qk_norm_rope_params){ .eps = 1 }));
     rig_free(&x);
     rig_free(&u);

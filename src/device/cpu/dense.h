@@ -59,10 +59,10 @@ struct vx_dense_kernels {
     void (*pack)(float *dst, const void *src, ptrdiff_t stride, int rows, int k, vx_dtype dtype, bool swap);
     // Rows of k numbers become an A tile.
     void (*widen)(float *dst, const void *src, ptrdiff_t stride, int rows, int k, vx_dtype dtype, bool swap);
-    // A few rows (<= VX_DENSE_THIN) straight from the weight: c[i][j] = sum of x[i][k] * w[j][k], j < count <= thin_columns, c of
-    // rows of nr. x is widened, its rows x_stride apart, with the pairs changed as `swap` says. Not for f16.
+    // A few rows (<= VX_DENSE_THIN) straight from the weight: c[i][j] = (load ? c[i][j] : 0) + sum of x[i][k] * w[j][k],
+    // j < count <= thin_columns, c of rows of nr. x is widened, its rows x_stride apart, with the pairs changed as `swap` says. Not for f16.
     void (*thin)(int rows, const float *x, ptrdiff_t x_stride, const void *w, ptrdiff_t stride, int count, int64_t k,
-                 vx_dtype dtype, bool swap, float *c);
+                 vx_dtype dtype, bool swap, float *c, bool load);
     // Rows of n numbers (<= nr), `stride` apart, become rows of nr of a B panel, the rest zero. With `swap` and an odd count
     // a row of zeros stands before the lone last one, so that pairs are whole.
     void (*spread)(float *dst, const void *src, ptrdiff_t stride, int rows, int n, vx_dtype dtype, bool swap);

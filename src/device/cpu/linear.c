@@ -8,9 +8,14 @@
 //               weight is read once and what is packed never leaves the cache.
 //   1 to 4      Nothing is packed: the weight goes from memory through registers (dense.h, thin).
 // Sums over more than VX_DENSE_K numbers wait in C tiles between blocks: one chain over k, as operators.h says.
+//
+// Quantised segments are decoded on their way into a panel: the worker that packs a block decodes its nr rows of at most
+// VX_DENSE_K columns into a page of its own (32 to 64 KiB, second-level cache) and packs from there. Every row is decoded once.
 #include "base/checked.h"
 #include "device/cpu/branch.h"
+#include "device/cpu/decode.h"
 #include "device/cpu/dense.h"
+#include "device/cpu/element.h"
 
 enum {
     FEW_TILES = 12,  // at most so many tiles of rows: the second way
@@ -27,13 +32,14 @@ enum {
 struct shape {
     int64_t m, k, panels, chunk_panels, group_rows, row_groups;
     int mr, nr, group_panels, block;
-    bool few, thin;
-    size_t chunk, worker, packed_offset, c_offset; // bytes; the offsets are within a worker's part
+    bool few, thin, quantised;
+    size_t chunk, worker, packed_offset, c_offset, decoded_offset; // bytes; the offsets are within a worker's part
 };
 
 struct job {
     const vx_linear_args *args;
     const struct vx_dense_kernels *kernels;
+    vx_decode_fn decode;
     const vx_branch_sum *sum; // not NULL: onto what out holds
     struct shape s;
     int64_t first, count, next_first, next_count; // panels of the chunk that is multiplied, and of the one that is packed
@@ -47,6 +53,12 @@ struct panel {
     const vx_weight_segment *segment;
     int64_t row;
     int rows;
+};
+
+struct rows {
+    const void *data;
+    ptrdiff_t stride; // elements
+    vx_dtype dtype;
 };
 
 static struct panel panel_at(const vx_weight *w, int nr, int64_t index)
@@ -66,12 +78,29 @@ static void *element(vx_tensor t, int64_t row, int64_t column)
     return (char *)t.data + (row * t.stride[0] + column) * (vx_dtype_bits(t.dtype) / 8);
 }
 
+// What a segment's rows are when they are packed.
+static vx_dtype packed_dtype(const vx_linear_args *args, const vx_weight_segment *segment)
+{
+    if (segment->quant.kind == VX_QUANT_NONE) return segment->weight.dtype;
+    return args->x.dtype == VX_BF16 ? VX_BF16 : VX_F32;
+}
+
 static bool is_thin(const vx_linear_args *args)
 {
     for (int i = 0; i < args->weight->segments; i++) {
-        if (args->weight->segment[i].weight.dtype == VX_F16) return false;
+        if (packed_dtype(args, &args->weight->segment[i]) == VX_F16) return false;
     }
     return args->x.shape[0] <= VX_DENSE_THIN; // measured: docs/speed.md
+}
+
+// Of a worker's page for the decoded rows of a panel, VX_DENSE_K_STRIDE apart; 0 if nothing is quantised.
+static size_t decoded_bytes(const struct vx_dense_kernels *kernels, const vx_linear_args *args)
+{
+    for (int i = 0; i < args->weight->segments; i++) {
+        if (args->weight->segment[i].quant.kind == VX_QUANT_NONE) continue;
+        return (size_t)kernels->nr * VX_DENSE_K_STRIDE * (args->x.dtype == VX_BF16 ? 2 : 4);
+    }
+    return 0;
 }
 
 static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_linear_args *args)
@@ -80,18 +109,21 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_li
     for (int i = 0; i < args->weight->segments; i++) s.panels += vx_ceil_div(args->weight->segment[i].weight.shape[0], s.nr);
     const size_t a = vx_align_up((size_t)s.mr * VX_DENSE_K_STRIDE * 4, 64), tile = (size_t)s.mr * (size_t)s.nr * 4;
     const int64_t tiles = vx_ceil_div(s.m, s.mr);
+    const size_t decoded = decoded_bytes(kernels, args);
     s.thin = is_thin(args);
     if (s.thin) {
         s.chunk = vx_align_up((size_t)(s.m * s.k) * 4, 4096); // x, widened
+        s.worker = vx_align_up(decoded, 4096);
         return s;
     }
     s.packed_offset = a;
     s.few = tiles <= FEW_TILES;
     if (s.few) {
-        s.block = tiles == 1 ? ONE_TILE_BLOCK : VX_DENSE_K;
+        s.block = tiles == 1 && !decoded ? ONE_TILE_BLOCK : VX_DENSE_K; // what is decoded begins at whole groups
         s.group_panels = tiles == 1 ? 1 : FEW_PANELS;
         s.c_offset = a + (size_t)(s.group_panels * s.block * s.nr) * 4;
-        s.worker = vx_align_up(s.c_offset + (size_t)(tiles * s.group_panels) * tile, 4096);
+        s.decoded_offset = vx_align_up(s.c_offset + (size_t)(tiles * s.group_panels) * tile, 64);
+        s.worker = vx_align_up(s.decoded_offset + decoded, 4096);
         return s;
     }
     s.block = VX_DENSE_K;
@@ -103,7 +135,8 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_li
     s.chunk_panels = vx_min_i64(s.panels, vx_max_i64(CHUNK_COLUMNS / s.nr, CHUNK_BYTES / panel_bytes));
     s.chunk = vx_align_up((size_t)(s.chunk_panels * panel_bytes), 4096);
     s.c_offset = a;
-    s.worker = vx_align_up(a + (size_t)(GROUP_TILES * s.group_panels) * tile, 4096);
+    s.decoded_offset = vx_align_up(a + (size_t)(GROUP_TILES * s.group_panels) * tile, 64);
+    s.worker = vx_align_up(s.decoded_offset + decoded, 4096);
     return s;
 }
 
@@ -133,15 +166,38 @@ static float *panel_in(char *chunk, const struct shape *s, int64_t count, int64_
     return (float *)chunk + s->chunk_panels * s->nr + (count * k + i * inner) * s->nr;
 }
 
-static void pack_panel(const struct job *job, int64_t i)
+// A worker's part of the scratch.
+static char *part_of(const struct job *job, int worker)
+{
+    return job->workers + (size_t)worker * job->s.worker;
+}
+
+// Columns k to k + inner of a panel's rows as numbers: where they stand, or decoded by the worker into its page.
+static struct rows rows_of(const struct job *job, struct panel p, int64_t k, int inner, int worker)
+{
+    const vx_tensor w = p.segment->weight;
+    if (p.segment->quant.kind == VX_QUANT_NONE) return (struct rows){ element(w, p.row, k), w.stride[0], w.dtype };
+    const struct rows r = { part_of(job, worker) + job->s.decoded_offset, VX_DENSE_K_STRIDE, packed_dtype(job->args, p.segment) };
+    const ptrdiff_t step = r.stride * (vx_dtype_bits(r.dtype) / 8);
+    for (int j = 0; j < p.rows; j++)
+        job->decode(&p.segment->quant, w, p.row + j, k, k + inner, r.dtype,
+                    (char *)part_of(job, worker) + job->s.decoded_offset + j * step);
+    return r;
+}
+
+static void pack_block(const struct job *job, float *to, struct panel p, int64_t k, int inner, int worker)
+{
+    const struct rows r = rows_of(job, p, k, inner, worker);
+    job->kernels->pack(to, r.data, r.stride, p.rows, inner, r.dtype, job->swap);
+}
+
+static void pack_panel(const struct job *job, int64_t i, int worker)
 {
     const struct shape *s = &job->s;
     const struct panel p = panel_at(job->args->weight, s->nr, job->next_first + i);
-    const vx_tensor w = p.segment->weight;
     for (int64_t k = 0; k < s->k; k += s->block) {
         const int inner = (int)vx_min_i64(s->block, s->k - k);
-        job->kernels->pack(panel_in(job->next_chunk, s, job->next_count, i, k, inner), element(w, p.row, k), w.stride[0], p.rows,
-                           inner, w.dtype, job->swap);
+        pack_block(job, panel_in(job->next_chunk, s, job->next_count, i, k, inner), p, k, inner, worker);
     }
     if (p.segment->bias.rank) widen_bias(bias_in(job->next_chunk, s, i), p);
 }
@@ -176,7 +232,7 @@ static void multiply_group(const struct job *job, int64_t piece, int worker)
     const vx_tensor x = job->args->x;
     const int64_t first = piece / s->row_groups * s->group_panels, top = piece % s->row_groups * s->group_rows;
     const int64_t panels = vx_min_i64(s->group_panels, job->count - first), bottom = vx_min_i64(s->m, top + s->group_rows);
-    float *a = (float *)(job->workers + (size_t)worker * s->worker), *c0 = (float *)((char *)a + s->c_offset);
+    float *a = (float *)part_of(job, worker), *c0 = (float *)((char *)a + s->c_offset);
     const ptrdiff_t none = 0;
     for (int64_t k = 0; k < s->k; k += s->block) {
         const int inner = (int)vx_min_i64(s->block, s->k - k);
@@ -202,7 +258,7 @@ static void chunk_piece(void *ctx, int64_t piece, int worker)
 {
     const struct job *job = ctx;
     if (piece < job->multiply_pieces) multiply_group(job, piece, worker);
-    else pack_panel(job, piece - job->multiply_pieces);
+    else pack_panel(job, piece - job->multiply_pieces, worker);
 }
 
 static void many_rows(vx_pool *pool, struct job *job)
@@ -228,9 +284,9 @@ static void many_rows(vx_pool *pool, struct job *job)
 static void ask_for_panel(const struct shape *s, struct panel p, int64_t k, int inner)
 {
     const vx_tensor w = p.segment->weight;
-    const int64_t bytes = inner * (vx_dtype_bits(w.dtype) / 8);
+    const int64_t width = w.shape[1] * (vx_dtype_bits(w.dtype) / 8), bytes = vx_ceil_div(inner * width, s->k);
     for (int64_t row = p.row + s->nr; row < vx_min_i64(w.shape[0], p.row + 2 * s->nr); row++) {
-        const char *line = element(w, row, k);
+        const char *line = (const char *)element(w, row, 0) + k * width / s->k;
         for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(line + b, 0, 2);
     }
 }
@@ -240,7 +296,7 @@ static void multiply_few(const struct job *job, int64_t piece, int worker)
 {
     const struct shape *s = &job->s;
     const vx_tensor x = job->args->x;
-    char *mine = job->workers + (size_t)worker * s->worker;
+    char *mine = part_of(job, worker);
     float *a = (float *)mine, *packed = (float *)(mine + s->packed_offset), *c0 = (float *)(mine + s->c_offset);
     const int64_t first = piece * s->group_panels, last = vx_min_i64(s->panels, first + s->group_panels);
     const ptrdiff_t none = 0;
@@ -248,10 +304,8 @@ static void multiply_few(const struct job *job, int64_t piece, int worker)
         const int inner = (int)vx_min_i64(s->block, s->k - k);
         for (int64_t i = first; i < last; i++) {
             const struct panel p = panel_at(job->args->weight, s->nr, i);
-            const vx_tensor w = p.segment->weight;
             ask_for_panel(s, p, k, inner);
-            job->kernels->pack(packed + (i - first) * inner * s->nr, element(w, p.row, k), w.stride[0], p.rows, inner, w.dtype,
-                               job->swap);
+            pack_block(job, packed + (i - first) * inner * s->nr, p, k, inner, worker);
         }
         float *c = c0;
         for (int64_t row = 0; row < s->m; row += s->mr) {
@@ -291,16 +345,20 @@ static void few_rows(vx_pool *pool, struct job *job)
 // piece: neighbouring strips of thin_columns output columns
 static void thin_piece(void *ctx, int64_t piece, int worker)
 {
-    (void)worker;
     const struct job *job = ctx;
     const struct shape *s = &job->s;
     const int columns = job->kernels->thin_columns;
     for (int64_t strip = piece * job->run; strip < vx_min_i64(job->groups, (piece + 1) * job->run); strip++) {
         const struct panel p = panel_at(job->args->weight, columns, strip);
-        const vx_tensor w = p.segment->weight;
+        const bool plain = p.segment->quant.kind == VX_QUANT_NONE;
         float c[VX_DENSE_THIN * VX_DENSE_MAX_NR], bias[VX_DENSE_MAX_NR];
-        job->kernels->thin((int)s->m, (const float *)job->chunk, s->k, element(w, p.row, 0), w.stride[0], p.rows, s->k, w.dtype,
-                           job->swap, c);
+        for (int64_t k = 0; k < s->k;) {
+            const int64_t inner = plain ? s->k : vx_min_i64(VX_DENSE_K, s->k - k);
+            const struct rows r = rows_of(job, p, k, (int)inner, worker);
+            job->kernels->thin((int)s->m, (const float *)job->chunk + k, s->k, r.data, r.stride, p.rows, inner, r.dtype,
+                               job->swap, c, k > 0);
+            k += inner;
+        }
         if (p.segment->bias.rank) widen_bias(bias, p);
         finish_tile(job, p, 0, (int)s->m, c, p.segment->bias.rank ? bias : NULL);
     }
@@ -320,15 +378,63 @@ static void thin_rows(vx_pool *pool, struct job *job)
     vx_pool_run(pool, vx_ceil_div(job->groups, job->run), thin_piece, job);
 }
 
-size_t vx_cpu_product_scratch(const vx_cpu *cpu, const vx_linear_args *args)
+// ---- factors of the input -----------------------------------------------------------------------------------------------------
+// Segments with a pre_scale are products of their own, of an x that was multiplied first; those without go together.
+static bool next_part(const vx_weight *w, int *begin, vx_weight *part, vx_tensor *factor)
+{
+    const int first = *begin;
+    if (first == w->segments) return false;
+    *part = *w;
+    part->branches = 0;
+    part->segments = 0;
+    *factor = w->segment[first].quant.pre_scale;
+    int i = first;
+    do {
+        part->segment[part->segments] = w->segment[i++];
+        part->segment[part->segments++].quant.pre_scale.rank = 0;
+    } while (!factor->rank && i < w->segments && !w->segment[i].quant.pre_scale.rank);
+    *begin = i;
+    return true;
+}
+
+static size_t scaled_bytes(const vx_linear_args *args)
+{
+    return vx_align_up((size_t)(args->x.shape[0] * args->x.shape[1]) * (size_t)(vx_dtype_bits(args->x.dtype) / 8), 4096);
+}
+
+static bool has_factor(const vx_weight *w)
+{
+    for (int i = 0; i < w->segments; i++)
+        if (w->segment[i].quant.pre_scale.rank) return true;
+    return false;
+}
+
+struct scaling {
+    vx_tensor to, x, factor;
+};
+
+// piece: a row
+static void scale_row(void *ctx, int64_t row, int worker)
+{
+    (void)worker;
+    const struct scaling *job = ctx;
+    const vx_dtype t = job->x.dtype;
+    for (int64_t k = 0; k < job->x.shape[1]; k++) {
+        const float f = vx_get(job->factor.data, job->factor.dtype, k * job->factor.stride[0]);
+        vx_put(vx_row_at(job->to, row), t, k, vx_get(vx_row_at(job->x, row), t, k) * f);
+    }
+}
+
+static size_t plain_scratch(const vx_cpu *cpu, const vx_linear_args *args)
 {
     const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args);
     return (s.thin ? 1 : 2) * s.chunk + s.worker * (size_t)cpu->threads;
 }
 
-void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, const vx_branch_sum *sum)
+static void plain_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, const vx_branch_sum *sum)
 {
     struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .sum = sum, .swap = args->x.dtype == VX_BF16 };
+    job.decode = vx_decode_for(cpu->isa);
     const struct shape *s = &job.s;
     job.s = shape_of(job.kernels, args);
     job.chunk = scratch;
@@ -337,6 +443,36 @@ void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, cons
     if (s->thin) thin_rows(cpu->pool, &job);
     else if (s->few) few_rows(cpu->pool, &job);
     else many_rows(cpu->pool, &job);
+}
+
+size_t vx_cpu_product_scratch(const vx_cpu *cpu, const vx_linear_args *args)
+{
+    if (!has_factor(args->weight)) return plain_scratch(cpu, args);
+    vx_weight part;
+    vx_tensor factor;
+    size_t most = 0;
+    for (int i = 0; next_part(args->weight, &i, &part, &factor);) {
+        const size_t bytes = plain_scratch(cpu, &(vx_linear_args){ args->out, args->x, &part });
+        most = bytes > most ? bytes : most;
+    }
+    return scaled_bytes(args) + most;
+}
+
+void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, const vx_branch_sum *sum)
+{
+    if (!has_factor(args->weight)) {
+        plain_product(cpu, args, scratch, sum);
+        return;
+    }
+    const vx_tensor scaled = vx_tensor_of(scratch, args->x.dtype, args->x.shape[0], args->x.shape[1]);
+    vx_weight part;
+    vx_tensor factor;
+    for (int i = 0; next_part(args->weight, &i, &part, &factor);) {
+        struct scaling job = { scaled, args->x, factor };
+        if (factor.rank) vx_pool_run(cpu->pool, args->x.shape[0], scale_row, &job);
+        const vx_linear_args with = { args->out, factor.rank ? scaled : args->x, &part };
+        plain_product(cpu, &with, (char *)scratch + scaled_bytes(args), sum);
+    }
 }
 
 size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args)

@@ -2,6 +2,7 @@
 // that is done in a worker's own memory; the rest is linear.c's way with few rows.
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/decode.h"
 #include "device/cpu/dense.h"
 #include "device/cpu/element.h"
 #include "device/cpu/rows.h"
@@ -10,6 +11,7 @@ struct job {
     const vx_linear_args *args;
     const struct vx_dense_kernels *kernels;
     const struct vx_row_kernels *rows;
+    vx_decode_fn decode;
     char *workers;
     size_t worker, panel, a, c; // bytes of a worker's part; offsets within it, the panel of f16 at 0
 };
@@ -24,10 +26,24 @@ static size_t layout(struct job *job)
     return job->worker;
 }
 
-static void half_rows(const struct job *job, uint16_t *to, vx_tensor w, int64_t row, int64_t rows)
+// One row of a quantised segment, decoded to f32 first.
+static void half_row_decoded(const struct job *job, uint16_t *to, const vx_weight_segment *s, int64_t row)
 {
-    for (int64_t j = 0; j < rows; j++)
-        job->rows->convert(to + j * w.shape[1], VX_F16, vx_row_at(w, row + j), w.dtype, w.shape[1]);
+    for (int64_t k = 0; k < s->quant.k; k += VX_DENSE_K) {
+        float y[VX_DENSE_K];
+        const int64_t end = vx_min_i64(s->quant.k, k + VX_DENSE_K);
+        job->decode(&s->quant, s->weight, row, k, end, VX_F32, y);
+        job->rows->convert(to + k, VX_F16, y, VX_F32, end - k);
+    }
+}
+
+static void half_rows(const struct job *job, uint16_t *to, const vx_weight_segment *s, int64_t row, int64_t rows)
+{
+    const int64_t k = job->args->x.shape[1];
+    for (int64_t j = 0; j < rows; j++) {
+        if (s->quant.kind != VX_QUANT_NONE) half_row_decoded(job, to + j * k, s, row + j);
+        else job->rows->convert(to + j * k, VX_F16, vx_row_at(s->weight, row + j), s->weight.dtype, k);
+    }
 }
 
 // nr columns of a segment, from `row` of its weight on, for all rows of x.
@@ -39,7 +55,7 @@ static void multiply(const struct job *job, const vx_weight_segment *s, int64_t 
     uint16_t *half = (uint16_t *)mine, half_bias[VX_DENSE_MAX_NR];
     float *panel = (float *)(mine + job->panel), *a = (float *)(mine + job->a), *c = (float *)(mine + job->c);
     float bias[VX_DENSE_MAX_NR];
-    half_rows(job, half, s->weight, row, columns);
+    half_rows(job, half, s, row, columns);
     for (int64_t at = 0; at < k; at += VX_DENSE_K)
         kernels->pack(panel + at * nr, half + at, k, (int)columns, (int)vx_min_i64(VX_DENSE_K, k - at), VX_F16, false);
     if (s->bias.rank) {
@@ -84,7 +100,9 @@ size_t vx_cpu_linear_half_scratch(const vx_cpu *cpu, const vx_linear_args *args)
 
 vx_status vx_cpu_linear_half(vx_cpu *cpu, const vx_linear_args *args)
 {
-    struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .rows = cpu->rows };
+    struct job job = {
+        .args = args, .kernels = vx_dense_kernels(cpu->isa), .rows = cpu->rows, .decode = vx_decode_for(cpu->isa)
+    };
     const size_t bytes = layout(&job) * (size_t)cpu->threads;
     void *scratch;
     VX_TRY(vx_cpu_scratch(cpu, bytes, &scratch));

@@ -2,6 +2,7 @@
 #include "device/cpu/rows.h"
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/decode.h"
 #include "device/cpu/element.h"
 
 // Fixed, so that no result can depend on the number of threads; 64 rows of 1,024 bf16 are 128 KiB, half of a small L2.
@@ -43,7 +44,25 @@ VX_ROW_OPERATORS(ROW_OPERATOR)
 struct embed_job {
     const vx_embed_args *args;
     const struct vx_row_kernels *kernels;
+    vx_decode_fn decode;
 };
+
+// One row of a quantised table. Half precision goes by f32, a piece at a time.
+static void embed_decoded(const struct embed_job *job, int64_t r, int64_t id)
+{
+    enum { STRETCH = 512 }; // a multiple of every step
+    const vx_embed_args *a = job->args;
+    if (a->out.dtype != VX_F16) {
+        job->decode(&a->quant, a->table, id, 0, a->quant.k, a->out.dtype, vx_row_at(a->out, r));
+        return;
+    }
+    for (int64_t c = 0; c < a->quant.k; c += STRETCH) {
+        float y[STRETCH];
+        const int64_t end = vx_min_i64(a->quant.k, c + STRETCH);
+        job->decode(&a->quant, a->table, id, c, end, VX_F32, y);
+        job->kernels->convert((uint16_t *)vx_row_at(a->out, r) + c, VX_F16, y, VX_F32, end - c);
+    }
+}
 
 static void embed_piece(void *ctx, int64_t piece, int worker)
 {
@@ -52,14 +71,18 @@ static void embed_piece(void *ctx, int64_t piece, int worker)
     const int32_t *ids = a->ids.data;
     const int64_t begin = piece * ROWS_OF_PIECE, end = vx_min_i64(begin + ROWS_OF_PIECE, a->out.shape[0]);
     (void)worker;
-    for (int64_t r = begin; r < end; r++)
-        job->kernels->convert(vx_row_at(a->out, r), a->out.dtype, vx_row_at(a->table, ids[r]), a->table.dtype, a->out.shape[1]);
+    for (int64_t r = begin; r < end; r++) {
+        if (a->quant.kind != VX_QUANT_NONE) embed_decoded(job, r, ids[r]);
+        else
+            job->kernels->convert(vx_row_at(a->out, r), a->out.dtype, vx_row_at(a->table, ids[r]), a->table.dtype,
+                                  a->out.shape[1]);
+    }
 }
 
 vx_status vx_cpu_embed(vx_device *dev, const vx_embed_args *args)
 {
     const vx_cpu *cpu = vx_cpu_of(dev);
-    struct embed_job job = { args, cpu->rows };
+    struct embed_job job = { args, cpu->rows, vx_decode_for(cpu->isa) };
     vx_pool_run(cpu->pool, vx_ceil_div(args->out.shape[0], ROWS_OF_PIECE), embed_piece, &job);
     return vx_ok();
 }
