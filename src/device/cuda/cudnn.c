@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEPT = 32, Q = 1, K, V, O, SCALE, INNER };
+enum { KEPT = 32, REASON = 160, Q = 1, K, V, O, SCALE, INNER };
 
 struct key {
     int64_t sq, skv, heads, kv_heads, d, q[2], k[2], v[2], out[2]; // strides of rows and heads
@@ -21,7 +21,7 @@ struct plan {
     uint64_t used;
     bool captured; // a recorded stretch may hold it: it stays
     bool node;     // by the node for attention
-    char why[160]; // there is no engine
+    char why[200]; // there is no engine
 };
 
 struct vx_cuda_dnn {
@@ -65,8 +65,10 @@ static vx_status start(const vx_cuda *cuda)
     if (dnn->opened.code != VX_OK || dnn->handle) return dnn->opened;
     cudnnStatus_t s = dnn->library.create(&dnn->handle);
     if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
-    if (s != CUDNN_STATUS_SUCCESS)
-        dnn->opened = vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s does not start: %s", dnn->library.named, dnn->library.error(s));
+    if (s == CUDNN_STATUS_SUCCESS) return vx_ok();
+    char why[REASON];
+    vx_dnn_reason(&dnn->library, s, why, sizeof why);
+    dnn->opened = vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s does not start: %s", dnn->library.named, why);
     return dnn->opened;
 }
 
@@ -170,22 +172,21 @@ static bool capturing(const vx_cuda *cuda)
 static void build(vx_cuda_dnn *dnn, struct plan *p)
 {
     cudnnBackendDescriptor_t (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
-    // A plan loads code, which a recording stream does not mind but CUDA forbids by default while one records.
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !p->built; i++) {
         vx_dnn_builder b = { .library = &dnn->library };
         p->built = ways[i](&b, &p->key);
         p->node = i == 0;
-        if (!p->built)
-            snprintf(p->why, sizeof p->why, "cuDNN %s: %s: %s", dnn->library.named, b.failed, dnn->library.error(b.status));
+        if (!p->built) {
+            char why[REASON];
+            vx_dnn_reason(&dnn->library, b.status, why, sizeof why);
+            snprintf(p->why, sizeof p->why, "%s: %s", b.failed, why);
+        }
         vx_dnn_clear(&b);
     }
     int64_t count = 0;
     if (p->built && dnn->library.get(p->built, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
                                      &p->workspace) != CUDNN_STATUS_SUCCESS)
         p->workspace = 0;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
 // Where a new plan goes: beside the others, or in the place of the one longest unused.
@@ -214,26 +215,36 @@ static vx_status place(const vx_cuda *cuda, struct plan **out)
     return vx_ok();
 }
 
+static vx_status find_or_build(const vx_cuda *cuda, const struct key *key, struct plan **out)
+{
+    VX_TRY(start(cuda));
+    vx_cuda_dnn *dnn = cuda->dnn;
+    *out = NULL;
+    for (int i = 0; i < dnn->count && !*out; i++)
+        if (!memcmp(&dnn->plans[i].key, key, sizeof *key)) *out = &dnn->plans[i];
+    if (!*out) {
+        VX_TRY(place(cuda, out));
+        memset(*out, 0, sizeof **out);
+        memcpy(&(*out)->key, key, sizeof *key);
+        build(dnn, *out);
+    }
+    (*out)->used = ++dnn->clock;
+    return (*out)->built ? vx_ok() : vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s: %s", dnn->library.named, (*out)->why);
+}
+
 static vx_status plan_of(const vx_cuda *cuda, const vx_attention_args *args, struct plan **out)
 {
     enum { WIDEST = 128 };
     if (args->causal || (args->q.dtype != VX_BF16 && args->q.dtype != VX_F16) || args->q.shape[2] > WIDEST)
         return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN takes bf16 and f16, not causal, at most %d wide", WIDEST);
-    VX_TRY(start(cuda));
-    vx_cuda_dnn *dnn = cuda->dnn;
     const struct key key = key_of(args);
-    struct plan *p = NULL;
-    for (int i = 0; i < dnn->count && !p; i++)
-        if (!memcmp(&dnn->plans[i].key, &key, sizeof key)) p = &dnn->plans[i];
-    if (!p) {
-        VX_TRY(place(cuda, &p));
-        *p = (struct plan){ .key = key };
-        memcpy(&p->key, &key, sizeof key);
-        build(dnn, p);
-    }
-    p->used = ++dnn->clock;
-    *out = p;
-    return p->built ? vx_ok() : vx_fail(VX_ERR_UNSUPPORTED, "%s", p->why);
+    // The library allocates and loads code when it starts and plans. A recording does not mind, but CUDA forbids it by default
+    // while one is made.
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    const vx_status s = find_or_build(cuda, &key, out);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return s;
 }
 
 size_t vx_cuda_dnn_attention_scratch(const vx_cuda *cuda, const vx_attention_args *args)
@@ -262,9 +273,10 @@ vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args)
     cudnnStatus_t s = b.status;
     if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.execute(dnn->handle, p->built, pack);
     vx_dnn_clear(&b);
-    if (s != CUDNN_STATUS_SUCCESS)
-        return vx_fail(VX_ERR_DEVICE, "attention: cuDNN %s: %s", dnn->library.named, dnn->library.error(s));
-    return vx_ok();
+    if (s == CUDNN_STATUS_SUCCESS) return vx_ok();
+    char why[REASON];
+    vx_dnn_reason(&dnn->library, s, why, sizeof why);
+    return vx_fail(VX_ERR_DEVICE, "attention: cuDNN %s: %s", dnn->library.named, why);
 }
 
 bool vx_cuda_dnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args)

@@ -71,6 +71,7 @@ static vx_status find_functions(vx_dnn_library *l)
         { "cudnnSetStream", &l->set_stream },
         { "cudnnGetVersion", &l->version },
         { "cudnnGetErrorString", &l->error },
+        { "cudnnGetLastErrorString", &l->last_error },
         { "cudnnBackendCreateDescriptor", &l->make },
         { "cudnnBackendDestroyDescriptor", &l->unmake },
         { "cudnnBackendFinalize", &l->finish },
@@ -128,6 +129,15 @@ vx_status vx_dnn_library_open(vx_dnn_library *out)
     const vx_status s = find_functions(out);
     if (s.code == VX_OK) name_library(out);
     return s;
+}
+
+void vx_dnn_reason(const vx_dnn_library *library, cudnnStatus_t status, char *out, size_t size)
+{
+    enum { LONGEST = 256 };
+    char last[LONGEST] = "";
+    library->last_error(last, sizeof last);
+    last[strcspn(last, "\n")] = '\0';
+    snprintf(out, size, "%s%s%s", library->error(status), last[0] ? ": " : "", last);
 }
 
 // ---- the builder ----

@@ -14,6 +14,7 @@ typedef struct vx_dnn_library {
     cudnnStatus_t (*set_stream)(cudnnHandle_t, cudaStream_t);
     size_t (*version)(void);
     const char *(*error)(cudnnStatus_t);
+    void (*last_error)(char *, size_t);
     cudnnStatus_t (*make)(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t *);
     cudnnStatus_t (*unmake)(cudnnBackendDescriptor_t);
     cudnnStatus_t (*finish)(cudnnBackendDescriptor_t);
@@ -28,6 +29,9 @@ typedef struct vx_dnn_library {
 // The newest libcudnn.so.9 among the folders of VORTEX_LIBRARY_PATH and the default search. Two versions never meet in one
 // process: cuDNN's parts stay loaded and the second's would be mixed with the first's. VX_ERR_UNSUPPORTED: none.
 vx_status vx_dnn_library_open(vx_dnn_library *out);
+
+// The library's word for a status and what it says of the last call that failed, in one line.
+void vx_dnn_reason(const vx_dnn_library *library, cudnnStatus_t status, char *out, size_t size);
 
 typedef struct vx_dnn_builder {
     const vx_dnn_library *library;
