@@ -42,9 +42,10 @@ typedef struct vx_weight {
 //   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight needs f32 x
 //   x f16: out f16|f32; weights and biases of any format are rounded to f16 first
 // A quantised segment is decoded to bf16 beside bf16 x and to f32 beside f32 and f16 x (quant.h says to what values): the bits
-// are those of the decoded matrix. pre_scale multiplies x before, rounded to x's dtype (f32 or bf16); branches see x itself. Branches are added to the finished product, one after the other, with the
-// roundings of PEFT: t = rn(x a^T), u = rn(t b^T), out = rn(out + rn(scale * u)), rn to x's dtype, the last to out's. Factors of
-// which one is not bf16, beside bf16 x: t, u and scale * u stay in f32.
+// are those of the decoded matrix. pre_scale multiplies x before, rounded to x's dtype (f32 or bf16); branches see x itself.
+// Branches are added to the finished product, one after the other, with the roundings of PEFT: t = rn(x a^T), u = rn(t b^T),
+// out = rn(out + rn(scale * u)), rn to x's dtype, the last to out's. Factors of which one is not bf16, beside bf16 x: t, u and
+// scale * u stay in f32.
 // Sum: f32. The order over k is stated once, whatever m, n, segments and threads: for bf16 x and bf16 w pairs of k in
 // increasing order, in a pair the odd element before the even one, each an fma; else k in increasing order, each an fma.
 // A bf16 weight beside f32 x is widened. The bias is widened and added in f32 after the sum.
