@@ -16,7 +16,7 @@ struct key {
 
 struct plan {
     struct key key;
-    cudnnBackendDescriptor_t built; // NULL: there is no engine
+    vx_dnn_descriptor built; // NULL: there is no engine
     int64_t workspace;
     uint64_t used;
     bool captured; // a recorded stretch may hold it: it stays
@@ -26,7 +26,7 @@ struct plan {
 
 struct vx_cuda_dnn {
     vx_dnn_library library;
-    cudnnHandle_t handle; // made when the first plan is
+    vx_dnn_handle handle; // made when the first plan is
     vx_status opened;
     struct plan *plans;
     int count, room;
@@ -63,9 +63,9 @@ static vx_status start(const vx_cuda *cuda)
     vx_cuda_dnn *dnn = cuda->dnn;
     if (!dnn) return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN was not opened");
     if (dnn->opened.code != VX_OK || dnn->handle) return dnn->opened;
-    cudnnStatus_t s = dnn->library.create(&dnn->handle);
-    if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
-    if (s == CUDNN_STATUS_SUCCESS) return vx_ok();
+    vx_dnn_status s = dnn->library.create(&dnn->handle);
+    if (s == VX_DNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
+    if (s == VX_DNN_STATUS_SUCCESS) return vx_ok();
     char why[REASON];
     vx_dnn_reason(&dnn->library, s, why, sizeof why);
     dnn->opened = vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s does not start: %s", dnn->library.named, why);
@@ -74,13 +74,13 @@ static vx_status start(const vx_cuda *cuda)
 
 // ---- graphs ----
 struct operands {
-    cudnnBackendDescriptor_t q, k, v, out, scale;
-    cudnnDataType_t type;
+    vx_dnn_descriptor q, k, v, out, scale;
+    int type;
 };
 
 // [1, heads, rows, d], or with d before the rows
-static cudnnBackendDescriptor_t view(vx_dnn_builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t rows, int64_t d,
-                                     const int64_t stride[2], bool turned)
+static vx_dnn_descriptor view(vx_dnn_builder *b, int64_t id, int type, int64_t heads, int64_t rows, int64_t d,
+                              const int64_t stride[2], bool turned)
 {
     const int64_t shape[4] = { 1, heads, turned ? d : rows, turned ? rows : d };
     const int64_t strides[4] = { rows * stride[0], stride[1], turned ? 1 : stride[0], turned ? stride[0] : 1 };
@@ -90,54 +90,54 @@ static cudnnBackendDescriptor_t view(vx_dnn_builder *b, int64_t id, cudnnDataTyp
 static struct operands operands_of(vx_dnn_builder *b, const struct key *key, bool k_turned)
 {
     const int64_t one[4] = { 1, 1, 1, 1 };
-    const cudnnDataType_t type = key->dtype == VX_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+    const int type = key->dtype == VX_F16 ? VX_DNN_DATA_HALF : VX_DNN_DATA_BFLOAT16;
     return (struct operands){
         .q = view(b, Q, type, key->heads, key->sq, key->d, key->q, false),
         .k = view(b, K, type, key->kv_heads, key->skv, key->d, key->k, k_turned),
         .v = view(b, V, type, key->kv_heads, key->skv, key->d, key->v, false),
         .out = view(b, O, type, key->heads, key->sq, key->d, key->out, false),
-        .scale = vx_dnn_tensor(b, SCALE, CUDNN_DATA_FLOAT, one, one, VX_DNN_BY_VALUE),
+        .scale = vx_dnn_tensor(b, SCALE, VX_DNN_DATA_FLOAT, one, one, VX_DNN_BY_VALUE),
         .type = type,
     };
 }
 
-static cudnnBackendDescriptor_t plan_by_node(vx_dnn_builder *b, const struct key *key)
+static vx_dnn_descriptor plan_by_node(vx_dnn_builder *b, const struct key *key)
 {
     const struct operands t = operands_of(b, key, false);
-    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "the node for attention");
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, t.q);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, t.k);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, t.v);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, t.out);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, t.scale);
+    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "the node for attention");
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_QDESC, t.q);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_KDESC, t.k);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_VDESC, t.v);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_ODESC, t.out);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, t.scale);
     vx_dnn_finish(b, d);
     return vx_dnn_plan(b, &d, 1);
 }
 
-static cudnnBackendDescriptor_t inner(vx_dnn_builder *b, int64_t id, cudnnDataType_t type, const struct key *key, int64_t columns)
+static vx_dnn_descriptor inner(vx_dnn_builder *b, int64_t id, int type, const struct key *key, int64_t columns)
 {
     const int64_t shape[4] = { 1, key->heads, key->sq, columns };
     const int64_t stride[4] = { key->heads * key->sq * columns, key->sq * columns, columns, 1 };
     return vx_dnn_tensor(b, id, type, shape, stride, VX_DNN_VIRTUAL);
 }
 
-static cudnnBackendDescriptor_t plan_by_chain(vx_dnn_builder *b, const struct key *key)
+static vx_dnn_descriptor plan_by_chain(vx_dnn_builder *b, const struct key *key)
 {
     enum { SCORES = INNER, SCALED, MOST, LESS, EXPONENTIALS, SUM, WEIGHTS };
     const struct operands t = operands_of(b, key, true);
-    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    const cudnnBackendDescriptor_t scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
-    const cudnnBackendDescriptor_t most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
-    const cudnnBackendDescriptor_t exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
-    const cudnnBackendDescriptor_t weights = inner(b, WEIGHTS, t.type, key, key->skv);
-    const cudnnBackendDescriptor_t steps[] = {
+    const int f32 = VX_DNN_DATA_FLOAT;
+    const vx_dnn_descriptor scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
+    const vx_dnn_descriptor most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
+    const vx_dnn_descriptor exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
+    const vx_dnn_descriptor weights = inner(b, WEIGHTS, t.type, key, key->skv);
+    const vx_dnn_descriptor steps[] = {
         vx_dnn_matmul(b, scores, t.q, t.k),
-        vx_dnn_pointwise(b, CUDNN_POINTWISE_MUL, scaled, scores, t.scale),
-        vx_dnn_reduce(b, CUDNN_REDUCE_TENSOR_MAX, most, scaled),
-        vx_dnn_pointwise(b, CUDNN_POINTWISE_SUB, less, scaled, most),
-        vx_dnn_pointwise(b, CUDNN_POINTWISE_EXP, exponentials, less, NULL),
-        vx_dnn_reduce(b, CUDNN_REDUCE_TENSOR_ADD, sum, exponentials),
-        vx_dnn_pointwise(b, CUDNN_POINTWISE_DIV, weights, exponentials, sum),
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_MUL, scaled, scores, t.scale),
+        vx_dnn_reduce(b, VX_DNN_REDUCE_TENSOR_MAX, most, scaled),
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_SUB, less, scaled, most),
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_EXP, exponentials, less, NULL),
+        vx_dnn_reduce(b, VX_DNN_REDUCE_TENSOR_ADD, sum, exponentials),
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_DIV, weights, exponentials, sum),
         vx_dnn_matmul(b, t.out, weights, t.v),
     };
     return vx_dnn_plan(b, steps, (int)(sizeof steps / sizeof steps[0]));
@@ -171,7 +171,7 @@ static bool capturing(const vx_cuda *cuda)
 
 static void build(vx_cuda_dnn *dnn, struct plan *p)
 {
-    cudnnBackendDescriptor_t (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
+    vx_dnn_descriptor (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !p->built; i++) {
         vx_dnn_builder b = { .library = &dnn->library };
         p->built = ways[i](&b, &p->key);
@@ -184,8 +184,8 @@ static void build(vx_cuda_dnn *dnn, struct plan *p)
         vx_dnn_clear(&b);
     }
     int64_t count = 0;
-    if (p->built && dnn->library.get(p->built, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
-                                     &p->workspace) != CUDNN_STATUS_SUCCESS)
+    if (p->built && dnn->library.get(p->built, VX_DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, VX_DNN_TYPE_INT64, 1, &count,
+                                     &p->workspace) != VX_DNN_STATUS_SUCCESS)
         p->workspace = 0;
 }
 
@@ -264,16 +264,16 @@ vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args)
     float scale = args->scale;
     void *const data[] = { args->q.data, args->k.data, args->v.data, args->out.data, &scale };
     vx_dnn_builder b = { .library = &dnn->library };
-    const cudnnBackendDescriptor_t pack = vx_dnn_make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the operands");
-    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 5, ids);
-    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 5, data);
-    vx_dnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    const vx_dnn_descriptor pack = vx_dnn_make(&b, VX_DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the operands");
+    vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, VX_DNN_TYPE_INT64, 5, ids);
+    vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_DATA_POINTERS, VX_DNN_TYPE_VOID_PTR, 5, data);
+    vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_WORKSPACE, VX_DNN_TYPE_VOID_PTR, 1, &workspace);
     vx_dnn_finish(&b, pack);
     p->captured = p->captured || capturing(cuda);
-    cudnnStatus_t s = b.status;
-    if (s == CUDNN_STATUS_SUCCESS) s = dnn->library.execute(dnn->handle, p->built, pack);
+    vx_dnn_status s = b.status;
+    if (s == VX_DNN_STATUS_SUCCESS) s = dnn->library.execute(dnn->handle, p->built, pack);
     vx_dnn_clear(&b);
-    if (s == CUDNN_STATUS_SUCCESS) return vx_ok();
+    if (s == VX_DNN_STATUS_SUCCESS) return vx_ok();
     char why[REASON];
     vx_dnn_reason(&dnn->library, s, why, sizeof why);
     return vx_fail(VX_ERR_DEVICE, "attention: cuDNN %s: %s", dnn->library.named, why);

@@ -131,7 +131,7 @@ vx_status vx_dnn_library_open(vx_dnn_library *out)
     return s;
 }
 
-void vx_dnn_reason(const vx_dnn_library *library, cudnnStatus_t status, char *out, size_t size)
+void vx_dnn_reason(const vx_dnn_library *library, vx_dnn_status status, char *out, size_t size)
 {
     enum { LONGEST = 256 };
     char last[LONGEST] = "";
@@ -141,43 +141,41 @@ void vx_dnn_reason(const vx_dnn_library *library, cudnnStatus_t status, char *ou
 }
 
 // ---- the builder ----
-static bool went(vx_dnn_builder *b, cudnnStatus_t status, const char *what)
+static bool went(vx_dnn_builder *b, vx_dnn_status status, const char *what)
 {
-    if (b->status == CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_SUCCESS) {
+    if (b->status == VX_DNN_STATUS_SUCCESS && status != VX_DNN_STATUS_SUCCESS) {
         b->status = status;
         b->failed = what;
     }
-    return status == CUDNN_STATUS_SUCCESS;
+    return status == VX_DNN_STATUS_SUCCESS;
 }
 
-cudnnBackendDescriptor_t vx_dnn_make(vx_dnn_builder *b, cudnnBackendDescriptorType_t type, const char *what)
+vx_dnn_descriptor vx_dnn_make(vx_dnn_builder *b, int type, const char *what)
 {
-    if (b->status != CUDNN_STATUS_SUCCESS) return NULL;
+    if (b->status != VX_DNN_STATUS_SUCCESS) return NULL;
     if (b->count == (int)(sizeof b->made / sizeof b->made[0])) {
-        (void)went(b, CUDNN_STATUS_ALLOC_FAILED, what);
+        (void)went(b, VX_DNN_STATUS_NOT_SUPPORTED, what);
         return NULL;
     }
-    cudnnBackendDescriptor_t d = NULL;
+    vx_dnn_descriptor d = NULL;
     if (!went(b, b->library->make(type, &d), what)) return NULL;
     b->made[b->count++] = d;
     return d;
 }
 
-void vx_dnn_set(vx_dnn_builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                int64_t count, const void *values)
+void vx_dnn_set(vx_dnn_builder *b, vx_dnn_descriptor d, int name, int type, int64_t count, const void *values)
 {
-    if (b->status == CUDNN_STATUS_SUCCESS) (void)went(b, b->library->set(d, name, type, count, values), "an attribute");
+    if (b->status == VX_DNN_STATUS_SUCCESS) (void)went(b, b->library->set(d, name, type, count, values), "an attribute");
 }
 
-void vx_dnn_set_descriptor(vx_dnn_builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                           cudnnBackendDescriptor_t value)
+void vx_dnn_set_descriptor(vx_dnn_builder *b, vx_dnn_descriptor d, int name, vx_dnn_descriptor value)
 {
-    vx_dnn_set(b, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    vx_dnn_set(b, d, name, VX_DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-void vx_dnn_finish(vx_dnn_builder *b, cudnnBackendDescriptor_t d)
+void vx_dnn_finish(vx_dnn_builder *b, vx_dnn_descriptor d)
 {
-    if (b->status == CUDNN_STATUS_SUCCESS) (void)went(b, b->library->finish(d), "a descriptor");
+    if (b->status == VX_DNN_STATUS_SUCCESS) (void)went(b, b->library->finish(d), "a descriptor");
 }
 
 void vx_dnn_clear(vx_dnn_builder *b)
@@ -185,120 +183,118 @@ void vx_dnn_clear(vx_dnn_builder *b)
     while (b->count > 0) (void)b->library->unmake(b->made[--b->count]);
 }
 
-cudnnBackendDescriptor_t vx_dnn_tensor(vx_dnn_builder *b, int64_t id, cudnnDataType_t type, const int64_t shape[4],
-                                       const int64_t stride[4], vx_dnn_kind kind)
+vx_dnn_descriptor vx_dnn_tensor(vx_dnn_builder *b, int64_t id, int type, const int64_t shape[4], const int64_t stride[4],
+                                vx_dnn_kind kind)
 {
     const int64_t alignment = kind == VX_DNN_BY_VALUE ? 4 : 16;
     const bool yes = true;
-    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
-    vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape);
-    vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
-    if (kind == VX_DNN_VIRTUAL) vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
-    if (kind == VX_DNN_BY_VALUE) vx_dnn_set(b, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
+    vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_UNIQUE_ID, VX_DNN_TYPE_INT64, 1, &id);
+    vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_DATA_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &type);
+    vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_BYTE_ALIGNMENT, VX_DNN_TYPE_INT64, 1, &alignment);
+    vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_DIMENSIONS, VX_DNN_TYPE_INT64, 4, shape);
+    vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_STRIDES, VX_DNN_TYPE_INT64, 4, stride);
+    if (kind == VX_DNN_VIRTUAL) vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_IS_VIRTUAL, VX_DNN_TYPE_BOOLEAN, 1, &yes);
+    if (kind == VX_DNN_BY_VALUE) vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_IS_BY_VALUE, VX_DNN_TYPE_BOOLEAN, 1, &yes);
     vx_dnn_finish(b, d);
     return d;
 }
 
-cudnnBackendDescriptor_t vx_dnn_matmul(vx_dnn_builder *b, cudnnBackendDescriptor_t out, cudnnBackendDescriptor_t x,
-                                       cudnnBackendDescriptor_t y)
+vx_dnn_descriptor vx_dnn_matmul(vx_dnn_builder *b, vx_dnn_descriptor out, vx_dnn_descriptor x, vx_dnn_descriptor y)
 {
-    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    const cudnnBackendDescriptor_t how = vx_dnn_make(b, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
-    vx_dnn_set(b, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    const int f32 = VX_DNN_DATA_FLOAT;
+    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
+    vx_dnn_set(b, how, VX_DNN_ATTR_MATMUL_COMP_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, x);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, y);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_ADESC, x);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_BDESC, y);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_CDESC, out);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_DESC, how);
     vx_dnn_finish(b, d);
     return d;
 }
 
-cudnnBackendDescriptor_t vx_dnn_pointwise(vx_dnn_builder *b, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t out,
-                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+vx_dnn_descriptor vx_dnn_pointwise(vx_dnn_builder *b, int mode, vx_dnn_descriptor out, vx_dnn_descriptor x, vx_dnn_descriptor y)
 {
-    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    const cudnnBackendDescriptor_t how = vx_dnn_make(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise step");
-    vx_dnn_set(b, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    vx_dnn_set(b, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    const int f32 = VX_DNN_DATA_FLOAT;
+    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise step");
+    vx_dnn_set(b, how, VX_DNN_ATTR_POINTWISE_MODE, VX_DNN_TYPE_POINTWISE_MODE, 1, &mode);
+    vx_dnn_set(b, how, VX_DNN_ATTR_POINTWISE_MATH_PREC, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise step");
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (y) vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
+    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise step");
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (y) vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_BDESC, y);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_YDESC, out);
     vx_dnn_finish(b, d);
     return d;
 }
 
-cudnnBackendDescriptor_t vx_dnn_reduce(vx_dnn_builder *b, cudnnReduceTensorOp_t op, cudnnBackendDescriptor_t out,
-                                       cudnnBackendDescriptor_t x)
+vx_dnn_descriptor vx_dnn_reduce(vx_dnn_builder *b, int op, vx_dnn_descriptor out, vx_dnn_descriptor x)
 {
-    const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    const cudnnBackendDescriptor_t how = vx_dnn_make(b, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
-    vx_dnn_set(b, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
-    vx_dnn_set(b, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &f32);
+    const int f32 = VX_DNN_DATA_FLOAT;
+    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
+    vx_dnn_set(b, how, VX_DNN_ATTR_REDUCTION_OPERATOR, VX_DNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
+    vx_dnn_set(b, how, VX_DNN_ATTR_REDUCTION_COMP_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const cudnnBackendDescriptor_t d = vx_dnn_make(b, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
-    vx_dnn_set_descriptor(b, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_YDESC, out);
+    vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_DESC, how);
     vx_dnn_finish(b, d);
     return d;
 }
 
 // ---- plans ----
-static bool same_bits_every_time(const vx_dnn_library *l, cudnnBackendDescriptor_t config)
+static bool same_bits_every_time(const vx_dnn_library *l, vx_dnn_descriptor config)
 {
-    cudnnBackendDescriptor_t engine = NULL;
-    if (l->make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) return false;
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 16];
+    vx_dnn_descriptor engine = NULL;
+    if (l->make(VX_DNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != VX_DNN_STATUS_SUCCESS) return false;
+    enum { NOTES = 32 };
+    int notes[NOTES];
     int64_t count = 0;
-    bool same =
-        l->get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) == CUDNN_STATUS_SUCCESS &&
-        l->get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, sizeof notes / sizeof notes[0], &count,
-               notes) == CUDNN_STATUS_SUCCESS;
-    for (int64_t i = 0; same && i < count; i++) same = notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    bool same = l->get(config, VX_DNN_ATTR_ENGINECFG_ENGINE, VX_DNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) ==
+                    VX_DNN_STATUS_SUCCESS &&
+                l->get(engine, VX_DNN_ATTR_ENGINE_NUMERICAL_NOTE, VX_DNN_TYPE_NUMERICAL_NOTE, NOTES, &count, notes) ==
+                    VX_DNN_STATUS_SUCCESS;
+    for (int64_t i = 0; same && i < count; i++) same = notes[i] != VX_DNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     (void)l->unmake(engine);
     return same;
 }
 
-static cudnnBackendDescriptor_t build(const vx_dnn_library *l, cudnnBackendDescriptor_t config)
+static vx_dnn_descriptor build(const vx_dnn_library *l, vx_dnn_descriptor config)
 {
-    cudnnBackendDescriptor_t plan = NULL;
-    if (l->make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS) return NULL;
-    if (l->set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config) ==
-            CUDNN_STATUS_SUCCESS &&
-        l->finish(plan) == CUDNN_STATUS_SUCCESS)
+    vx_dnn_descriptor plan = NULL;
+    if (l->make(VX_DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != VX_DNN_STATUS_SUCCESS) return NULL;
+    if (l->set(plan, VX_DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, VX_DNN_TYPE_BACKEND_DESCRIPTOR, 1, &config) ==
+            VX_DNN_STATUS_SUCCESS &&
+        l->finish(plan) == VX_DNN_STATUS_SUCCESS)
         return plan;
     (void)l->unmake(plan);
     return NULL;
 }
 
-cudnnBackendDescriptor_t vx_dnn_plan(vx_dnn_builder *b, const cudnnBackendDescriptor_t *operations, int count)
+vx_dnn_descriptor vx_dnn_plan(vx_dnn_builder *b, const vx_dnn_descriptor *operations, int count)
 {
     enum { CONFIGS = 16 };
-    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    const cudnnBackendDescriptor_t graph = vx_dnn_make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph");
-    vx_dnn_set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
+    const int mode = VX_DNN_HEUR_MODE_A;
+    const vx_dnn_descriptor graph = vx_dnn_make(b, VX_DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph");
+    vx_dnn_set(b, graph, VX_DNN_ATTR_OPERATIONGRAPH_OPS, VX_DNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
     vx_dnn_finish(b, graph);
-    const cudnnBackendDescriptor_t heuristics = vx_dnn_make(b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine");
-    vx_dnn_set_descriptor(b, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    vx_dnn_set(b, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    const vx_dnn_descriptor heuristics = vx_dnn_make(b, VX_DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine");
+    vx_dnn_set_descriptor(b, heuristics, VX_DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    vx_dnn_set(b, heuristics, VX_DNN_ATTR_ENGINEHEUR_MODE, VX_DNN_TYPE_HEUR_MODE, 1, &mode);
     vx_dnn_finish(b, heuristics);
-    cudnnBackendDescriptor_t configs[CONFIGS], plan = NULL;
-    for (int i = 0; i < CONFIGS; i++) configs[i] = vx_dnn_make(b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine");
-    if (b->status != CUDNN_STATUS_SUCCESS) return NULL;
+    vx_dnn_descriptor configs[CONFIGS], plan = NULL;
+    for (int i = 0; i < CONFIGS; i++) configs[i] = vx_dnn_make(b, VX_DNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine");
+    if (b->status != VX_DNN_STATUS_SUCCESS) return NULL;
     int64_t found = 0;
     (void)went(
-        b, b->library->get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &found, configs),
+        b, b->library->get(heuristics, VX_DNN_ATTR_ENGINEHEUR_RESULTS, VX_DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &found, configs),
         "the choice of an engine");
-    for (int64_t i = 0; b->status == CUDNN_STATUS_SUCCESS && !plan && i < found && i < CONFIGS; i++)
+    for (int64_t i = 0; b->status == VX_DNN_STATUS_SUCCESS && !plan && i < found && i < CONFIGS; i++)
         if (same_bits_every_time(b->library, configs[i])) plan = build(b->library, configs[i]);
-    if (!plan) (void)went(b, CUDNN_STATUS_NOT_SUPPORTED, "an engine for this shape");
+    if (!plan) (void)went(b, VX_DNN_STATUS_NOT_SUPPORTED, "an engine for this shape");
     return plan;
 }
