@@ -145,12 +145,13 @@ typedef struct vx_snake_args {
 typedef struct vx_conv3d_args {
     vx_tensor out, x, w, bias, residual; // w contiguous [co, ci, kt, kh, kw]
     int64_t stride[3], pad[3];           // pad: in front; pad[0] < kt
-    bool reflect;
+    bool reflect, alone;
 } vx_conv3d_args;
 
 // Taps kt < this only meet the zero frames in front of output frame `frame`. At least one tap is left.
 static inline int64_t vx_conv3d_first_tap(const vx_conv3d_args *args, int64_t frame)
 {
+    if (args->alone) return args->pad[0]; // the last: all before it meet zeros, whatever frames stand there
     const int64_t before = args->pad[0] - frame * args->stride[0];
     return before > 0 ? before : 0;
 }

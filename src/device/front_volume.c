@@ -35,6 +35,7 @@ vx_status vx_conv3d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor weight
     VX_NEED_SHAPE(weight.rank == 5 && vx_tensor_contiguous(weight) && weight.shape[1] == x.shape[0], weight);
     VX_NEED_SHAPE(weight.shape[2] > 0 && weight.shape[3] > 0 && weight.shape[4] > 0, weight);
     VX_NEED_NUMBER(p.pad_begin[0] < weight.shape[2], VX_ERR_SHAPE);
+    VX_NEED_NUMBER(!p.alone || (p.stride[0] == 1 && p.pad_begin[0] == weight.shape[2] - 1), VX_ERR_SHAPE);
     VX_NEED_SHAPE(can_reflect(&p, x), x);
     VX_NEED_SHAPE(vx_is_rank(out, 4) && out.shape[0] == weight.shape[0], out);
     VX_NEED_SHAPE(out.shape[1] == extent(&p, 0, x.shape[1], weight.shape[2]), out);
@@ -54,7 +55,7 @@ vx_status vx_conv3d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor weight
     VX_NEED_DATA(dev, weight);
     VX_NEED_DATA(dev, bias);
     VX_NEED_DATA(dev, residual);
-    vx_conv3d_args args = { out, x, weight, bias, residual, .reflect = p.reflect };
+    vx_conv3d_args args = { out, x, weight, bias, residual, .reflect = p.reflect, .alone = p.alone };
     for (int i = 0; i < 3; i++) {
         args.stride[i] = p.stride[i];
         args.pad[i] = p.pad_begin[i];

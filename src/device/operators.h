@@ -159,6 +159,7 @@ typedef struct vx_conv3d_params {
     int64_t stride[3];                // frames, rows, columns; 0 = 1
     int64_t pad_begin[3], pad_end[3]; // at most 1 row and column; frames only in front, fewer than kt
     bool reflect;                     // rows and columns are padded by reflection without the edge (-1 reads 1); frames by zeros
+    bool alone;                       // every frame is a clip of its own: needs stride[0] 1 and pad_begin[0] kt - 1
     vx_tensor bias;                   // [out channels] f32|bf16|f16 or rank 0
     vx_tensor residual;               // as out, added after the bias; may be out itself; or rank 0
 } vx_conv3d_params;

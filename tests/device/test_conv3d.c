@@ -170,6 +170,35 @@ static void convolutions_add_in_the_stated_order(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) run_case(&cases[i]);
 }
 
+// A batch of pictures has the bits of the pictures one by one.
+static void frames_alone_are_clips_of_one_frame(void **state)
+{
+    (void)state;
+    enum { CI = 20, CO = 9, T = 4, H = 6, W = 10, COUNT = CO * T * H * W };
+    float *w = make_numbers(VX_F32, CO * CI * 27, 0, 1), *x = make_numbers(VX_F32, CI * T * H * W, 0, 2);
+    float *all = make_numbers(VX_F32, COUNT, 0, 3), *one = make_numbers(VX_F32, COUNT, 0, 4);
+    const vx_tensor tw = vx_tensor_of(w, VX_F32, CO, CI, 3, 3, 3), tx = vx_tensor_of(x, VX_F32, CI, T, H, W);
+    const vx_tensor tone = vx_tensor_of(one, VX_F32, CO, T, H, W), tall = vx_tensor_of(all, VX_F32, CO, T, H, W);
+    vx_conv3d_params p = { .pad_begin = { 2, 1, 1 }, .pad_end = { 0, 1, 1 }, .reflect = true };
+    for (int l = 0; l < LEVELS; l++) {
+        vx_device *dev = make_device(levels[l], 2);
+        p.alone = false;
+        for (int64_t f = 0; f < T; f++)
+            assert_ok(vx_conv3d(dev, vx_tensor_slice(tone, 1, f, f + 1), vx_tensor_slice(tx, 1, f, f + 1), tw, &p));
+        p.alone = true;
+        assert_ok(vx_conv3d(dev, tall, tx, tw, &p));
+        assert_same_bits(all, one, COUNT, VX_F32, levels[l]);
+        p.pad_begin[0] = 1;
+        assert_code(vx_conv3d(dev, vx_tensor_of(all, VX_F32, CO, T - 1, H, W), tx, tw, &p), VX_ERR_SHAPE);
+        p.pad_begin[0] = 2;
+        vx_device_destroy(&dev);
+    }
+    free_numbers(w, 0);
+    free_numbers(x, 0);
+    free_numbers(all, 0);
+    free_numbers(one, 0);
+}
+
 // ---- PyTorch's numbers ----
 static void fill_eighths(float *x, int64_t count, int64_t seed)
 {
@@ -453,9 +482,13 @@ static void refuses_what_does_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_pytorchs_convolutions),   cmocka_unit_test(convolutions_add_in_the_stated_order),
-        cmocka_unit_test(gives_pytorchs_group_norm),     cmocka_unit_test(norms_add_in_the_stated_order),
-        cmocka_unit_test(scratch_is_bounded_by_a_frame), cmocka_unit_test(a_group_norm_with_silu_is_the_two_operators),
+        cmocka_unit_test(gives_pytorchs_convolutions),
+        cmocka_unit_test(convolutions_add_in_the_stated_order),
+        cmocka_unit_test(frames_alone_are_clips_of_one_frame),
+        cmocka_unit_test(gives_pytorchs_group_norm),
+        cmocka_unit_test(norms_add_in_the_stated_order),
+        cmocka_unit_test(scratch_is_bounded_by_a_frame),
+        cmocka_unit_test(a_group_norm_with_silu_is_the_two_operators),
         cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
