@@ -19,6 +19,7 @@ typedef struct pass {
     vx_device *dev;
     vx_tile_axis y, x;
     int64_t latents, clips, done;
+    int64_t batch;           // tiles of a picture at a time; 0: clips
     vx_tensor flag, moments; // [2*channels, latents of a clip, size/16, size/16] of one tile
     vx_tensor right[2], below[VX_MAX_TILES + 1];
     vx_encoder_tile tile;
@@ -77,10 +78,11 @@ static int64_t clip_latents(const pass *p, int64_t clip)
 static void take_buffers(pass *p, vx_arena *arena)
 {
     int64_t rows = 2 * p->encoder->config.latent_channels, latents = clip_latents(p, 0), frames = clip_frames(p, 0);
+    const int64_t pictures = vx_max_i64(1, p->batch);
     int64_t h = p->y.size / VX_PATCH, w = p->x.size / VX_PATCH;
     p->flag = vx_arena_tensor(arena, VX_I32, 1);
-    p->moments = vx_arena_tensor(arena, VX_F32, rows * latents * h * w);
-    vx_encoder_tile_create(&p->tile, p->encoder, arena, frames, p->y.size, p->x.size);
+    p->moments = vx_arena_tensor(arena, VX_F32, rows * latents * pictures * h * w);
+    vx_encoder_tile_create(&p->tile, p->encoder, arena, frames * pictures, p->y.size, p->x.size, p->batch > 0);
     if (p->x.count > 1)
         for (int i = 0; i < 2; i++) p->right[i] = vx_arena_tensor(arena, VX_F32, rows, latents, h, p->x.widest / VX_PATCH);
     if (p->y.count > 1)
@@ -88,36 +90,55 @@ static void take_buffers(pass *p, vx_arena *arena)
             p->below[j] = vx_arena_tensor(arena, VX_F32, rows, latents, p->y.widest / VX_PATCH, w);
 }
 
-static vx_status prepare(pass *p, vx_arena *arena)
+// As even as it goes.
+static int64_t batch_of(const pass *p, int64_t most)
+{
+    if (p->encode->frames > 1) return 0;
+    const int64_t tiles = (int64_t)p->y.count * p->x.count;
+    return vx_ceil_div(tiles, vx_ceil_div(tiles, most));
+}
+
+static vx_status prepare(pass *p, vx_arena *arena, int64_t most)
 {
     const vx_video_encoder_config *g = &p->encoder->config;
     VX_TRY(vx_tile_axis_plan(&p->y, p->encode->height, g->tile_size, g->tile_overlap, "height"));
     VX_TRY(vx_tile_axis_plan(&p->x, p->encode->width, g->tile_size, g->tile_overlap, "width"));
     p->latents = vx_encoded_frames(p->encode->frames);
     p->clips = vx_ceil_div(p->encode->frames, VX_CLIP_LENGTH);
+    p->batch = batch_of(p, most);
     take_buffers(p, arena);
     fill_values(p);
     if (p->encode->pixels) {
-        p->pixels = vx_alloc_array((size_t)(VX_COLOURS * clip_frames(p, 0)), (size_t)(p->y.size * p->x.size) * sizeof(float));
+        const int64_t frames = clip_frames(p, 0) * vx_max_i64(1, p->batch);
+        p->pixels = vx_alloc_array((size_t)(VX_COLOURS * frames), (size_t)(p->y.size * p->x.size) * sizeof(float));
         VX_NEED_MEMORY(p->pixels, "a tile's pixels");
     }
     return vx_upload(p->dev, p->flag, &(int32_t){ 0 });
 }
 
-// Pixels of a tile to [3, frames, height, width]; behind the last frame it is repeated (section 7).
-static vx_status load_tile(const pass *p, vx_tensor to, int64_t first, int64_t top, int64_t left)
+// One frame of a tile, to the f-th of `to` on the host.
+static void load_frame(const pass *p, vx_tensor to, int64_t f, int64_t frame, int64_t top, int64_t left)
 {
     const vx_video_encode *e = p->encode;
     const int64_t frames = to.shape[1], height = to.shape[2], width = to.shape[3], plane = height * width;
-    if (!e->pixels) return vx_upload(p->dev, to, NULL);
-    for (int64_t f = 0; f < frames; f++)
-        for (int64_t y = 0; y < height; y++) {
-            int64_t frame = vx_min_i64(first + f, e->frames - 1);
-            const uint8_t *from = e->pixels + ((frame * e->height + top + y) * e->width + left) * VX_COLOURS;
-            float *row = p->pixels + f * plane + y * width;
-            for (int64_t x = 0; x < width; x++)
-                for (int c = 0; c < VX_COLOURS; c++) row[c * frames * plane + x] = p->value[c][from[x * VX_COLOURS + c]];
-        }
+    for (int64_t y = 0; y < height; y++) {
+        const uint8_t *from = e->pixels + ((frame * e->height + top + y) * e->width + left) * VX_COLOURS;
+        float *row = p->pixels + f * plane + y * width;
+        for (int64_t x = 0; x < width; x++)
+            for (int c = 0; c < VX_COLOURS; c++) row[c * frames * plane + x] = p->value[c][from[x * VX_COLOURS + c]];
+    }
+}
+
+// Pixels of tiles from the tile-th on to [3, frames, height, width]: of one tile the frames of a clip, behind the last of which it
+// is repeated (section 7), or of pictures a tile each.
+static vx_status load_tiles(const pass *p, vx_tensor to, int64_t clip, int tile)
+{
+    if (!p->encode->pixels) return vx_upload(p->dev, to, NULL);
+    for (int64_t f = 0; f < to.shape[1]; f++) {
+        const int64_t frame = vx_min_i64(clip * VX_CLIP_LENGTH + (p->batch ? 0 : f), p->encode->frames - 1);
+        const int at = tile + (p->batch ? (int)f : 0);
+        load_frame(p, to, f, frame, p->y.start[at / p->x.count], p->x.start[at % p->x.count]);
+    }
     return vx_upload(p->dev, to, p->pixels);
 }
 
@@ -176,13 +197,8 @@ static vx_status place(const pass *p, int i, int j, int64_t clip, vx_tensor t)
     return vx_clamp(p->dev, to[1], vx_tensor_slice(t, 0, channels, 2 * channels), least_logvar, most_logvar);
 }
 
-static vx_status run_tile(pass *p, int i, int j, int64_t clip)
+static vx_status finish_tile(pass *p, int i, int j, int64_t clip, vx_tensor t)
 {
-    vx_tensor pixels = vx_encoder_tile_pixels(&p->tile, clip_frames(p, clip), p->y.size, p->x.size);
-    vx_tensor t = vx_tensor_of(p->moments.data, VX_F32, 2 * p->encoder->config.latent_channels, clip_latents(p, clip),
-                               p->y.size / VX_PATCH, p->x.size / VX_PATCH);
-    VX_TRY(load_tile(p, pixels, clip * VX_CLIP_LENGTH, p->y.start[i], p->x.start[j]));
-    VX_TRY(vx_encoder_tile_run(p->encoder, p->dev, &p->tile, t, pixels, p->done == 0));
     VX_TRY(vx_mark_not_finite(p->dev, p->flag, 0, t)); // before the clamp, which would hide infinity
     VX_TRY(blend(p, i, j, t));
     VX_TRY(place(p, i, j, clip, t));
@@ -191,22 +207,41 @@ static vx_status run_tile(pass *p, int i, int j, int64_t clip)
     return vx_ok();
 }
 
+// `count` tiles of a picture, or one of a clip.
+static vx_status run_tiles(pass *p, int tile, int count, int64_t clip)
+{
+    const int64_t frames = p->batch ? count : clip_frames(p, clip), latents = p->batch ? count : clip_latents(p, clip);
+    vx_tensor pixels = vx_encoder_tile_pixels(&p->tile, frames, p->y.size, p->x.size);
+    vx_tensor t = vx_tensor_of(p->moments.data, VX_F32, 2 * p->encoder->config.latent_channels, latents, p->y.size / VX_PATCH,
+                               p->x.size / VX_PATCH);
+    VX_TRY(load_tiles(p, pixels, clip, tile));
+    VX_TRY(vx_encoder_tile_run(p->encoder, p->dev, &p->tile, t, pixels, p->done == 0));
+    for (int k = 0; k < count; k++) {
+        const int i = (tile + k) / p->x.count, j = (tile + k) % p->x.count;
+        VX_TRY(finish_tile(p, i, j, clip, p->batch ? vx_tensor_slice(t, 1, k, k + 1) : t));
+    }
+    return vx_ok();
+}
+
 static vx_status run_clip(pass *p, int64_t clip)
 {
-    for (int i = 0; i < p->y.count; i++)
-        for (int j = 0; j < p->x.count; j++) VX_TRY_IN(run_tile(p, i, j, clip), "tile %d,%d", i, j);
+    const int tiles = p->y.count * p->x.count, step = p->batch ? (int)p->batch : 1;
+    for (int tile = 0; tile < tiles; tile += step)
+        VX_TRY_IN(run_tiles(p, tile, (int)vx_min_i64(step, tiles - tile), clip), "tile %d,%d", tile / p->x.count,
+                  tile % p->x.count);
     int32_t bad = 0;
     VX_TRY(vx_download(p->dev, &bad, p->flag));
     VX_TRY(vx_component_check(p->encoder->component));
     return bad ? vx_fail(VX_ERR_NOT_FINITE, "the latents hold NaN or infinity") : vx_ok();
 }
 
-vx_status vx_video_encoder_run(const vx_video_encoder *encoder, vx_device *dev, vx_arena *arena, const vx_video_encode *encode)
+vx_status vx_video_encoder_run_batched(const vx_video_encoder *encoder, vx_device *dev, vx_arena *arena,
+                                       const vx_video_encode *encode, int64_t most)
 {
     pass p = { .encoder = encoder, .encode = encode, .dev = dev };
     VX_TRY_IN(check(encoder, dev, encode), "video encoder");
     size_t mark = vx_arena_mark(arena);
-    vx_status status = prepare(&p, arena);
+    vx_status status = prepare(&p, arena, most);
     for (int64_t clip = 0; status.code == VX_OK && clip < p.clips; clip++) {
         status = run_clip(&p, clip);
         if (status.code != VX_OK) status = vx_within(status, "clip %d of %d", (int)clip, (int)p.clips);
@@ -214,6 +249,12 @@ vx_status vx_video_encoder_run(const vx_video_encoder *encoder, vx_device *dev, 
     vx_free(p.pixels);
     vx_arena_reset(arena, mark);
     return status.code == VX_OK ? status : vx_within(status, "video encoder");
+}
+
+// A tile of a picture does not fill a card. A processor it does, and there one at a time stays in the caches.
+vx_status vx_video_encoder_run(const vx_video_encoder *encoder, vx_device *dev, vx_arena *arena, const vx_video_encode *encode)
+{
+    return vx_video_encoder_run_batched(encoder, dev, arena, encode, vx_device_far(dev) ? VX_CLIP_LENGTH : 1);
 }
 
 void vx_video_condition(const vx_video_encoder *encoder, const float *mean, const float *logvar, int64_t count_per_channel,

@@ -31,15 +31,20 @@ struct vx_video_encoder {
 // Three buffers of one tile, each as large as the largest activation: what a block reads, and two to work in.
 typedef struct vx_encoder_tile {
     vx_tensor x, a, b; // flat
+    bool pictures;     // the frames are as many tiles of pictures, which know nothing of each other
 } vx_encoder_tile;
 
 void vx_encoder_tile_create(vx_encoder_tile *tile, const vx_video_encoder *encoder, vx_arena *arena, int64_t frames,
-                            int64_t height, int64_t width);
+                            int64_t height, int64_t width, bool pictures);
 // Where the tile's pixels go before it is run: [3, frames, height, width], ImageNet-normalised.
 vx_tensor vx_encoder_tile_pixels(const vx_encoder_tile *tile, int64_t frames, int64_t height, int64_t width);
-// moments [2*latent_channels, latents, height/16, width/16] of those pixels.
+// moments [2*latent_channels, latents, height/16, width/16] of those pixels; of pictures a latent each.
 //   fetch: ask for the next level's weights while one runs (the first tile of a cold file)
 vx_status vx_encoder_tile_run(const vx_video_encoder *encoder, vx_device *dev, const vx_encoder_tile *tile, vx_tensor moments,
                               vx_tensor pixels, bool fetch);
+
+// Of a picture up to `most` tiles at a time, 1 to VX_CLIP_LENGTH: the same bits, and no more memory than a clip takes.
+vx_status vx_video_encoder_run_batched(const vx_video_encoder *encoder, vx_device *dev, vx_arena *arena,
+                                       const vx_video_encode *encode, int64_t most);
 
 #endif

@@ -1,4 +1,4 @@
-// One tile of one clip through the encoder (video VAE specification, section 5), float32 throughout.
+// One tile of one clip, or some tiles of pictures, through the encoder (video VAE specification, section 5), float32 throughout.
 //
 // Three buffers are enough. A block reads x and works in a and b:
 //
@@ -20,30 +20,32 @@ typedef struct run {
     vx_device *dev;
     vx_tensor x, a, b; // flat
     extent at;
+    bool pictures;
 } run;
 
 // Two frames of zeros in front: the convolution is causal. A frame alone meets only the last third of the weight.
 static const vx_conv3d_params same = { .pad_begin = { 2, 1, 1 }, .pad_end = { 0, 1, 1 }, .reflect = true };
 
-static extent halved(const vx_video_encoder_config *g, int64_t level, extent e)
+static extent halved(const vx_video_encoder_config *g, int64_t level, extent e, bool pictures)
 {
-    e.frames = (e.frames - 1) / g->time_stride[level] + 1;
+    if (!pictures) e.frames = (e.frames - 1) / g->time_stride[level] + 1;
     e.height /= g->space_stride[level];
     e.width /= g->space_stride[level];
     return e;
 }
 
 void vx_encoder_tile_create(vx_encoder_tile *tile, const vx_video_encoder *encoder, vx_arena *arena, int64_t frames,
-                            int64_t height, int64_t width)
+                            int64_t height, int64_t width, bool pictures)
 {
     const vx_video_encoder_config *g = &encoder->config;
     extent e = { frames, height, width };
     int64_t most = encoder->width * frames * height * width;
     for (int64_t i = 0; i < g->levels; i++) {
         most = vx_max_i64(most, g->channels[i] * e.frames * e.height * e.width);
-        e = halved(g, i, e);
+        e = halved(g, i, e, pictures);
     }
     most = vx_max_i64(most, 2 * g->latent_channels * e.frames * e.height * e.width);
+    tile->pictures = pictures;
     tile->x = vx_arena_tensor(arena, VX_F32, most);
     tile->a = vx_arena_tensor(arena, VX_F32, most);
     tile->b = vx_arena_tensor(arena, VX_F32, most);
@@ -72,6 +74,7 @@ static vx_status convolve(const run *r, vx_tensor out, vx_tensor x, const vx_vid
 {
     params.bias = conv->bias;
     params.residual = residual;
+    params.alone = r->pictures && params.pad_begin[0] > 0;
     return vx_conv3d(r->dev, out, x, conv->weight, &params);
 }
 
@@ -100,11 +103,12 @@ static vx_status run_block(run *r, const vx_video_resnet *block)
 static vx_status downsample(run *r, int64_t level)
 {
     const vx_video_encoder_config *g = &r->encoder->config;
-    const vx_conv3d_params params = {
-        .stride = { g->time_stride[level], 2, 2 }, .pad_begin = { 2, 0, 0 }, .pad_end = { 0, 1, 1 }, .reflect = true
-    };
+    const vx_conv3d_params params = { .stride = { r->pictures ? 1 : g->time_stride[level], 2, 2 },
+                                      .pad_begin = { 2, 0, 0 },
+                                      .pad_end = { 0, 1, 1 },
+                                      .reflect = true };
     vx_tensor x = shaped(r, r->x, g->channels[level]);
-    r->at = halved(g, level, r->at);
+    r->at = halved(g, level, r->at, r->pictures);
     VX_TRY(convolve(r, shaped(r, r->a, g->channels[level]), x, &r->encoder->down[level], params, (vx_tensor){ 0 }));
     swap(&r->x, &r->a);
     return vx_ok();
@@ -123,7 +127,7 @@ vx_status vx_encoder_tile_run(const vx_video_encoder *encoder, vx_device *dev, c
 {
     const vx_video_encoder_config *g = &encoder->config;
     const vx_tensor none = { 0 };
-    run r = { encoder, dev, tile->x, tile->a, tile->b, { pixels.shape[1], pixels.shape[2], pixels.shape[3] } };
+    run r = { encoder, dev, tile->x, tile->a, tile->b, { pixels.shape[1], pixels.shape[2], pixels.shape[3] }, tile->pictures };
     VX_TRY(convolve(&r, shaped(&r, r.x, encoder->width), pixels, &encoder->conv_in, same, none));
     for (int64_t i = 0; i < g->levels; i++) {
         if (fetch && i + 1 < g->levels) {

@@ -118,6 +118,40 @@ static void a_picture_is_the_first_latent_of_its_clip(void **state)
     vx_device_destroy(&dev);
 }
 
+// 3 x 2 tiles, one at a time, in two batches of three and all at once.
+static void tiles_of_a_picture_may_go_together(void **state)
+{
+    (void)state;
+    static const int64_t batches[] = { 1, 4, 17 };
+    vx_device *dev = cpu_device(2);
+    small_model *m = small_encoder_tensors(&small_encoder_first);
+    vx_video_encoder *e;
+    moments want;
+    assert_ok(small_encoder_open(m, &small_encoder_first, "", &e));
+    uint8_t *pixels = small_pixels("batches", 1, 112, 80);
+    vx_video_encode picture = clip_of(pixels, 1, 112, 80);
+    assert_ok(encode_run(e, dev, picture, &want));
+    picture.mean = picture.logvar = want.mean;
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        vx_arena *arena = NULL;
+        picture.mean.data = calloc(1, vx_tensor_bytes(want.mean));
+        picture.logvar.data = calloc(1, vx_tensor_bytes(want.mean));
+        assert_ok(vx_arena_create(dev, &arena, 64 << 20));
+        assert_ok(vx_video_encoder_run_batched(e, dev, arena, &picture, batches[i]));
+        assert_memory_equal(picture.mean.data, want.mean.data, vx_tensor_bytes(want.mean));
+        assert_memory_equal(picture.logvar.data, want.logvar.data, vx_tensor_bytes(want.logvar));
+        assert_true(vx_arena_high(arena) < (size_t)(32 * 6 * 64 * 64 * 4) * 4);
+        vx_arena_destroy(&arena);
+        free(picture.mean.data);
+        free(picture.logvar.data);
+    }
+    moments_free(&want);
+    free(pixels);
+    vx_video_encoder_close(&e);
+    small_close(m);
+    vx_device_destroy(&dev);
+}
+
 static void the_number_of_threads_changes_no_bit(void **state)
 {
     (void)state;
@@ -431,6 +465,7 @@ int main(void)
         cmocka_unit_test(small_encoders_give_the_references_moments),
         cmocka_unit_test(frames_become_latents),
         cmocka_unit_test(a_picture_is_the_first_latent_of_its_clip),
+        cmocka_unit_test(tiles_of_a_picture_may_go_together),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(memory_does_not_grow_with_the_clip),
         cmocka_unit_test(the_logarithm_of_the_variance_is_clamped_and_may_be_left_out),

@@ -170,7 +170,7 @@ vx_status vx_device_plan_create(vx_device **out, const vx_device *like)
     *out = NULL;
     struct plan *p = vx_alloc_array(1, sizeof *p);
     VX_NEED_MEMORY(p, "a plan device");
-    p->base = (vx_device){ .ops = &plan_ops, .name = "plan" };
+    p->base = (vx_device){ .ops = &plan_ops, .name = "plan", .far = like && like->far };
     p->like = like;
     *out = &p->base;
     return vx_device_born(*out);
