@@ -1,0 +1,240 @@
+// Recorded stretches: replayed or not, the bits are the same.
+#include "card.h"
+
+#include <stdbool.h>
+
+enum { SIDE = 256, ROWS = 48, LAYERS = 3 };
+
+static vx_device *card;
+static vx_arena *arena;
+static void *weight[LAYERS];
+static vx_tensor x, y, z;
+static const size_t out_bytes = (size_t)ROWS * SIDE * 2;
+
+typedef enum interlude { NOTHING, UPLOAD, ALLOCATION, SYNC, PREFETCH, FAILURE } interlude;
+
+static vx_status layer(int i, vx_tensor out, vx_tensor in)
+{
+    const vx_weight w = {
+        .n = SIDE, .k = SIDE, .segments = 1, .segment = { { .weight = vx_tensor_of(weight[i], VX_BF16, SIDE, SIDE) } }
+    };
+    return vx_linear(card, out, in, &w);
+}
+
+static vx_status between(interlude what)
+{
+    vx_arena *more;
+    void *fresh;
+    switch (what) {
+    case UPLOAD:
+        fresh = make_numbers(VX_BF16, ROWS * SIDE, 0, 1234);
+        assert_ok(vx_upload(card, z, fresh));
+        vx_free(fresh);
+        return vx_ok();
+    case ALLOCATION:
+        assert_ok(vx_arena_create(card, &more, 1 << 20));
+        vx_arena_destroy(&more);
+        return vx_ok();
+    case SYNC: return vx_device_sync(card);
+    case PREFETCH: return vx_device_prefetch(card, vx_tensor_of(weight[2], VX_BF16, SIDE, SIDE));
+    case FAILURE: return vx_fail(VX_ERR_CANCELLED, "in the middle");
+    case NOTHING: break;
+    }
+    return vx_ok();
+}
+
+static vx_status stretch(interlude what)
+{
+    VX_TRY(layer(0, y, x));
+    VX_TRY(between(what));
+    VX_TRY(layer(1, z, y));
+    return layer(2, y, z);
+}
+
+// x from `seed` on, the stretch once through the recorder, and y.
+static void *once(vx_recording **slot, const void *const *key, int keys, uint64_t seed, interlude what, bool *replayed)
+{
+    void *start = make_numbers(VX_BF16, ROWS * SIDE, 0, seed);
+    assert_ok(vx_upload(card, x, start));
+    vx_free(start);
+    assert_ok(vx_device_record(card, slot, key, keys, replayed));
+    if (!*replayed) {
+        const vx_status s = vx_device_record_end(card, slot, stretch(what));
+        assert_int_equal(s.code, what == FAILURE ? VX_ERR_CANCELLED : VX_OK);
+    }
+    return fetch(card, y);
+}
+
+static void *plainly(uint64_t seed)
+{
+    void *start = make_numbers(VX_BF16, ROWS * SIDE, 0, seed);
+    assert_ok(vx_upload(card, x, start));
+    vx_free(start);
+    assert_ok(stretch(NOTHING));
+    return fetch(card, y);
+}
+
+static void assert_run(vx_recording **slot, const void *const *key, int keys, uint64_t seed, interlude what, int want_replayed)
+{
+    bool replayed;
+    void *got = once(slot, key, keys, seed, what, &replayed), *want = plainly(seed);
+    if (want_replayed >= 0) assert_int_equal(replayed, want_replayed);
+    if (what != FAILURE) assert_memory_equal(got, want, out_bytes);
+    vx_free(got), vx_free(want);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    vx_device_graphs(card, true);
+    vx_device_forget(card, NULL, 0);
+    return vx_device_weight_budget(card, 0).code != VX_OK;
+}
+
+static void the_third_time_is_replayed(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const void *key[] = { x.data, y.data };
+    for (uint64_t i = 0; i < 8; i++) assert_run(&slot, key, 2, i, NOTHING, i >= 2);
+    vx_device_record_free(card, &slot);
+    assert_null(slot);
+}
+
+static void nothing_is_recorded_when_graphs_are_off(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const void *key[] = { x.data };
+    vx_device_graphs(card, false);
+    for (uint64_t i = 0; i < 4; i++) assert_run(&slot, key, 1, i, NOTHING, 0);
+    vx_device_record_free(card, &slot);
+}
+
+static void what_a_graph_cannot_hold_runs_by_itself(void **state)
+{
+    (void)state;
+    static const interlude whats[] = { UPLOAD, ALLOCATION, SYNC };
+    for (size_t w = 0; w < sizeof whats / sizeof *whats; w++) {
+        vx_recording *slot = NULL;
+        const void *key[] = { x.data };
+        for (uint64_t i = 0; i < 4; i++) assert_run(&slot, key, 1, i, whats[w], 0);
+        // Quiet twice, then something in the middle of the capture.
+        assert_run(&slot, key, 1, 10, NOTHING, 0);
+        assert_run(&slot, key, 1, 11, whats[w], 0);
+        assert_run(&slot, key, 1, 12, NOTHING, 0);
+        assert_run(&slot, key, 1, 13, NOTHING, 0);
+        assert_run(&slot, key, 1, 14, NOTHING, 1);
+        vx_device_record_free(card, &slot);
+    }
+}
+
+static void an_error_inside_ends_the_recording(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const void *key[] = { x.data };
+    assert_run(&slot, key, 1, 1, FAILURE, 0);
+    assert_run(&slot, key, 1, 2, NOTHING, 0);
+    assert_run(&slot, key, 1, 3, FAILURE, 0); // in the middle of the capture
+    assert_run(&slot, key, 1, 4, NOTHING, 0);
+    assert_run(&slot, key, 1, 5, NOTHING, 0);
+    assert_run(&slot, key, 1, 6, NOTHING, 1);
+    vx_device_record_free(card, &slot);
+}
+
+static void forgotten_weights_take_their_recordings_along(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const void *key[] = { x.data };
+    for (uint64_t i = 0; i < 4; i++) assert_run(&slot, key, 1, i, NOTHING, -1);
+    put(weight[1], VX_BF16, 3, 0.75f);
+    vx_device_forget(card, weight[1], (size_t)SIDE * SIDE * 2);
+    for (uint64_t i = 0; i < 4; i++) assert_run(&slot, key, 1, i, NOTHING, i >= 2);
+    // Scratch that moved, too.
+    vx_device_release(card);
+    for (uint64_t i = 0; i < 4; i++) assert_run(&slot, key, 1, i, NOTHING, i >= 2);
+    vx_device_record_free(card, &slot);
+}
+
+static void streamed_weights_are_never_recorded(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const void *key[] = { x.data };
+    assert_ok(vx_device_weight_budget(card, 1));
+    for (uint64_t i = 0; i < 5; i++) assert_run(&slot, key, 1, i, i % 2 ? PREFETCH : NOTHING, 0);
+    vx_device_record_free(card, &slot);
+}
+
+static void the_oldest_of_five_makes_room(void **state)
+{
+    (void)state;
+    vx_recording *slot = NULL;
+    const char names[5] = { 0 };
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            const void *key[] = { &names[i] };
+            assert_run(&slot, key, 1, (uint64_t)i, NOTHING, round == 2);
+        }
+    }
+    const void *fifth[] = { &names[4] }, *first[] = { &names[0] }, *last[] = { &names[3] };
+    assert_run(&slot, fifth, 1, 9, NOTHING, 0);
+    assert_run(&slot, last, 1, 9, NOTHING, 1);
+    assert_run(&slot, first, 1, 9, NOTHING, 0);
+    vx_device_record_free(card, &slot);
+}
+
+static void a_recording_within_a_recording_is_part_of_it(void **state)
+{
+    (void)state;
+    vx_recording *outer = NULL, *inner = NULL;
+    const void *key[] = { x.data };
+    void *want = plainly(5);
+    for (int i = 0; i < 4; i++) {
+        void *start = make_numbers(VX_BF16, ROWS * SIDE, 0, 5);
+        assert_ok(vx_upload(card, x, start));
+        vx_free(start);
+        bool replayed, inside;
+        assert_ok(vx_device_record(card, &outer, key, 1, &replayed));
+        assert_int_equal(replayed, i >= 2);
+        if (!replayed) {
+            assert_ok(vx_device_record(card, &inner, key, 1, &inside));
+            assert_false(inside);
+            assert_ok(vx_device_record_end(card, &inner, stretch(NOTHING)));
+            assert_ok(vx_device_record_end(card, &outer, vx_ok()));
+        }
+        void *got = fetch(card, y);
+        assert_memory_equal(got, want, out_bytes);
+        vx_free(got);
+    }
+    vx_free(want);
+    vx_device_record_free(card, &outer);
+    vx_device_record_free(card, &inner);
+}
+
+int main(void)
+{
+    card = make_card();
+    if (vx_arena_create(card, &arena, 4 << 20).code != VX_OK) return 1;
+    x = vx_arena_tensor(arena, VX_BF16, ROWS, SIDE);
+    y = vx_arena_tensor(arena, VX_BF16, ROWS, SIDE);
+    z = vx_arena_tensor(arena, VX_BF16, ROWS, SIDE);
+    for (int i = 0; i < LAYERS; i++) weight[i] = make_numbers(VX_BF16, SIDE * SIDE, 0, (uint64_t)i + 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_third_time_is_replayed, begin),
+        cmocka_unit_test_setup(nothing_is_recorded_when_graphs_are_off, begin),
+        cmocka_unit_test_setup(what_a_graph_cannot_hold_runs_by_itself, begin),
+        cmocka_unit_test_setup(an_error_inside_ends_the_recording, begin),
+        cmocka_unit_test_setup(forgotten_weights_take_their_recordings_along, begin),
+        cmocka_unit_test_setup(streamed_weights_are_never_recorded, begin),
+        cmocka_unit_test_setup(the_oldest_of_five_makes_room, begin),
+        cmocka_unit_test_setup(a_recording_within_a_recording_is_part_of_it, begin),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vx_arena_destroy(&arena);
+    vx_device_destroy(&card);
+    for (int i = 0; i < LAYERS; i++) vx_free(weight[i]);
+    return failed;
+}
