@@ -75,6 +75,25 @@ static vx_status deliver(options *o, vx_job *job, clip *c, const vx_media_params
     return first.code ? first : s;
 }
 
+static double end_of(const json_t *range, size_t which)
+{
+    return json_number_value(json_is_array(range) ? json_array_get(range, which) : range);
+}
+
+// What every adapter came to: one that fits nothing, or at a wrong scale, would show in nothing but the picture.
+static void adapter_lines(const json_t *adapters)
+{
+    for (size_t i = 0; i < json_array_size(adapters); i++) {
+        const json_t *a = json_array_get(adapters, i), *scale = json_object_get(a, "scale");
+        char line[640];
+        snprintf(line, sizeof line, "  %.200s: %lld modules, %lld left out, effective scale %.4g to %.4g (alpha from %s)",
+                 json_string_value(json_object_get(a, "name")), (long long)json_integer_value(json_object_get(a, "modules")),
+                 (long long)json_integer_value(json_object_get(a, "modules_left_out")), end_of(scale, 0), end_of(scale, 1),
+                 scale ? json_string_value(json_object_get(a, "alpha_from")) : "nothing");
+        put_line(line);
+    }
+}
+
 static void summary(const options *o, const clip *c, const char *json)
 {
     json_t *r = json_loads(json, 0, NULL);
@@ -91,6 +110,8 @@ static void summary(const options *o, const clip *c, const char *json)
              (long long)json_integer_value(json_object_get(r, "seed")),
              (long long)json_integer_value(json_object_get(r, "evaluations")),
              json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
+    json_decref(r);
+    adapter_lines(json_object_get(r, "adapters"));
     json_decref(r);
     put_line(line);
 }
@@ -119,6 +140,22 @@ static vx_status check_conditions(const options *o, const clip *c, const vx_requ
     }
     return none();
 }
+// Nor any adapter.
+static vx_status check_loras(const options *o, const clip *c, const vx_request *r)
+{
+    for (int i = 0; i < r->lora_count; i++) {
+        const named_file files[] = {
+            { "lora", r->loras[i].path, false },
+            { "output", c->output, true },
+            { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
+        };
+        vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
+        if (s.code) return s;
+    }
+    return none();
+}
+
 
 // What the names and the seed alone can rule out, for all clips, before anything is opened.
 static vx_status check_clips(const options *o, clip *c, const vx_request_builder *builder)
@@ -148,6 +185,7 @@ static vx_status check_clips(const options *o, clip *c, const vx_request_builder
             { "dump_tensors", c->dump, true },
         };
         s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
+        if (!s.code) s = check_loras(o, c, r);
         if (!s.code) s = check_conditions(o, c, r);
         if (s.code) return s;
     }

@@ -22,6 +22,7 @@ struct vx_request_builder {
     char *texts[MAX_TEXTS]; // text of field i of the table, owned; the structs point at it
     float *sigmas;
     vx_condition condition[VX_MAX_CONDITIONS]; // paths owned
+    vx_lora lora[VX_MAX_LORAS];                // paths owned
 };
 
 vx_status vx_request_builder_create(vx_request_builder **out)
@@ -42,10 +43,18 @@ static void drop_conditions(vx_request_builder *b)
     b->request.conditions = NULL;
 }
 
+static void drop_loras(vx_request_builder *b)
+{
+    for (int i = 0; i < b->request.lora_count; i++) vx_free((char *)b->lora[i].path);
+    b->request.lora_count = 0;
+    b->request.loras = NULL;
+}
+
 void vx_request_builder_destroy(vx_request_builder **builder)
 {
     if (!builder || !*builder) return;
     drop_conditions(*builder);
+    drop_loras(*builder);
     for (int i = 0; i < MAX_TEXTS; i++) vx_free((*builder)->texts[i]);
     vx_free((*builder)->sigmas);
     vx_free(*builder);
@@ -280,6 +289,70 @@ static vx_status set_conditions(vx_request_builder *b, const vx_field_entry *e, 
     return s;
 }
 
+static vx_status add_lora(vx_request_builder *b, const char *field, const char *path, size_t size, const vx_lora *like)
+{
+    const int n = b->request.lora_count;
+    if (!size) return vx_fail_field(VX_ERR_VALUE, field, "%s: the file name is empty", field);
+    if (n == VX_MAX_LORAS) return vx_fail_field(VX_ERR_RANGE, field, "%s: more than %d adapters", field, VX_MAX_LORAS);
+    char *copy = vx_strndup(path, size);
+    VX_NEED_MEMORY(copy, "a request");
+    b->lora[n] = *like;
+    b->lora[n].struct_size = sizeof b->lora[n];
+    b->lora[n].path = copy;
+    b->request.loras = b->lora;
+    b->request.lora_count = n + 1;
+    return vx_ok();
+}
+
+// FILE[:STRENGTH]: what follows the last colon is a strength if it is a number.
+static vx_status set_lora(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    const char *colon = strrchr(value, ':');
+    double strength;
+    if (!colon || !parse_number(colon + 1, &strength))
+        return add_lora(b, e->field.name, value, strlen(value), &(vx_lora){ .strength = 1 });
+    if (!isfinite((float)strength)) return wrong(e, VX_ERR_RANGE, value);
+    return add_lora(b, e->field.name, value, (size_t)(colon - value),
+                    &(vx_lora){ .strength_set = true, .strength = (float)strength });
+}
+
+static vx_status set_lora_alpha(vx_request_builder *b, const vx_field_entry *e, const char *value)
+{
+    double alpha;
+    if (!parse_number(value, &alpha)) return wrong(e, VX_ERR_VALUE, value);
+    if (!(alpha >= e->lo && alpha <= e->hi)) return wrong(e, VX_ERR_RANGE, value);
+    if (!b->request.lora_count)
+        return vx_fail_field(VX_ERR_REQUIRED, e->field.name, "%s: no adapter was named before it", e->field.flag);
+    b->lora[b->request.lora_count - 1].alpha = alpha;
+    return vx_ok();
+}
+
+// {name or path, strength or scale, alpha} (service contract 2.2).
+static vx_status set_lora_object(vx_request_builder *b, const json_t *o, const char *field)
+{
+    vx_lora lora = { .strength = 1 };
+    const char *key, *path = NULL;
+    json_t *member;
+    json_object_foreach((json_t *)o, key, member)
+    {
+        const bool named = !strcmp(key, "name") || !strcmp(key, "path");
+        if (named && json_is_string(member) && strlen(json_string_value(member)) == json_string_length(member)) {
+            if (path) return vx_fail_field(VX_ERR_CONFLICT, field, "%s: name and path exclude each other", field);
+            path = json_string_value(member);
+        } else if ((!strcmp(key, "strength") || !strcmp(key, "scale")) && json_is_number(member)) {
+            lora.strength_set = true;
+            lora.strength = (float)json_number_value(member);
+            if (!isfinite(lora.strength)) return vx_fail_field(VX_ERR_RANGE, field, "%s: %s is not finite", field, key);
+        } else if (!strcmp(key, "alpha") && json_is_number(member)) {
+            lora.alpha = json_number_value(member);
+            if (!(lora.alpha > 0)) return vx_fail_field(VX_ERR_RANGE, field, "%s: alpha %g is not above 0", field, lora.alpha);
+        } else
+            return vx_fail_field(VX_ERR_VALUE, field, "%s: '%.40s' is no member of an adapter, or of another kind", field, key);
+    }
+    if (!path) return vx_fail_field(VX_ERR_REQUIRED, field, "%s: an adapter needs a name", field);
+    return add_lora(b, field, path, strlen(path), &lora);
+}
+
 static vx_status set_text(vx_request_builder *b, const vx_field_entry *e, const char *value, int index)
 {
     if (e->field.kind == VX_FIELD_CHOICE && !is_choice(e->field.value, value))
@@ -310,6 +383,8 @@ vx_status vx_request_builder_set(vx_request_builder *b, const char *name, const 
     case VX_STORE_SIZE: return set_size(b, e, value);
     case VX_STORE_SIGMAS: return set_sigmas(b, e, value);
     case VX_STORE_BITRATE: return set_bitrate(b, e, value);
+    case VX_STORE_LORA: return set_lora(b, e, value);
+    case VX_STORE_LORA_ALPHA: return set_lora_alpha(b, e, value);
     case VX_STORE_BOOL:
         if (strcmp(value, "true") && strcmp(value, "false")) return wrong(e, VX_ERR_VALUE, value);
         *(bool *)member(b, e) = !strcmp(value, "true");
@@ -366,6 +441,15 @@ static vx_status set_json(vx_request_builder *b, const char *key, const json_t *
         }
         return vx_ok();
     }
+    if (e && e->store == VX_STORE_LORA && json_is_object(value)) return set_lora_object(b, value, e->field.name);
+    if (e && e->store == VX_STORE_LORA && json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            if (json_is_array(json_array_get(value, i)))
+                return vx_fail_field(VX_ERR_VALUE, e->field.name, "%s: a list in a list", e->field.name);
+            VX_TRY(set_json(b, key, json_array_get(value, i)));
+        }
+        return vx_ok();
+    }
     vx_str as_text = { 0 };
     vx_status s = json_as_text(key, value, &as_text);
     if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");
@@ -381,9 +465,15 @@ vx_status vx_request_builder_json(vx_request_builder *b, const char *text, size_
     if (!json_is_object(object)) s = vx_fail(VX_ERR_VALUE, "a request is a JSON object");
     const char *key;
     json_t *value;
-    bool replaces = false; // a job that names conditions has none of the defaults'
-    if (!s.code) json_object_foreach(object, key, value) replaces = replaces || is_condition(vx_field_find(key));
+    bool replaces = false, adapts = false; // a job that names conditions, or adapters, has none of the defaults'
+    if (!s.code) json_object_foreach(object, key, value)
+        {
+            const vx_field_entry *e = vx_field_find(key);
+            replaces = replaces || is_condition(e);
+            adapts = adapts || (e && e->store == VX_STORE_LORA);
+        }
     if (replaces) drop_conditions(b);
+    if (adapts) drop_loras(b);
     if (!s.code) json_object_foreach(object, key, value)
         {
             s = set_json(b, key, value);
@@ -402,7 +492,10 @@ vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_build
     vx_free(to->sigmas);
     to->sigmas = NULL;
     drop_conditions(to);
+    drop_loras(to);
     to->request = from->request;
+    to->request.loras = NULL;
+    to->request.lora_count = 0;
     to->request.conditions = NULL;
     to->request.condition_count = 0;
     to->media = from->media;
@@ -420,6 +513,8 @@ vx_status vx_request_builder_copy(vx_request_builder *to, const vx_request_build
         const vx_condition *c = &from->condition[i];
         VX_TRY(add_condition(to, "conditions", c->keyframe, c->frame, c->kind, c->path));
     }
+    for (int i = 0; i < from->request.lora_count; i++)
+        VX_TRY(add_lora(to, "lora", from->lora[i].path, strlen(from->lora[i].path), &from->lora[i]));
     to->request.sigmas = NULL;
     if (from->request.sigma_count > 0) {
         to->sigmas = vx_alloc_array(VX_MAX_SIGMAS, sizeof *to->sigmas);

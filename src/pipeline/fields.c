@@ -41,7 +41,11 @@ const vx_field_entry vx_field_table[] = {
     { { "reference_short_edge", "--reference-short-edge", NULL, VX_FIELD_INTEGER, VX_GROUP_REQUEST, "N", "32..4096", "2048", "short edge that reference pictures are scaled to", NULL }, VX_STORE_I64, REQUEST(reference_short_edge), 32, 4096 },
     { { "guidance_scale", "--guidance-scale", NULL, VX_FIELD_NUMBER, VX_GROUP_REQUEST, "F", NULL, NULL, "refused", DISTILLED }, VX_STORE_NONE, 0, 0, 0 },
     { { "negative_prompt", "--negative-prompt", NULL, VX_FIELD_TEXT, VX_GROUP_REQUEST, "TEXT", NULL, NULL, "refused", DISTILLED }, VX_STORE_NONE, 0, 0, 0 },
-    { { "lora", "--lora", NULL, VX_FIELD_TEXT, VX_GROUP_REQUEST, "FILE[:STRENGTH]", NULL, NULL, "refused", "adapters are not supported in this version" }, VX_STORE_NONE, 0, 0, 0 },
+    { { "lora", "--lora", NULL, VX_FIELD_TEXT, VX_GROUP_REQUEST, "FILE[:STRENGTH]", "any finite strength, 0 leaves it out; at most 8", "strength 1", "adapter of the transformer, added in the order given; repeatable", NULL }, VX_STORE_LORA, 0, 0, 0 },
+    { { "lora_alpha", "--lora-alpha", NULL, VX_FIELD_NUMBER, VX_GROUP_REQUEST, "F", "> 0", "of the table of known files, else the rank", "alpha of the adapter named before it, where its file says none", NULL }, VX_STORE_LORA_ALPHA, 0, 1e-9, 1e9 },
+    { { "lora_allow_partial", "--lora-allow-partial", NULL, VX_FIELD_SWITCH, VX_GROUP_REQUEST, NULL, NULL, NULL, "leave out keys of an adapter that fit no module", NULL }, VX_STORE_BOOL, REQUEST(lora_allow_partial), 0, 0 },
+    { { "lora_mode", "--lora-mode", NULL, VX_FIELD_CHOICE, VX_GROUP_REQUEST, "auto|branch|merge", NULL, "auto", "beside the weights (auto, branch), or merged into copies of plain weights", NULL }, VX_STORE_TEXT, REQUEST(lora_mode), 0, 0 },
+    { { "turbo", "--turbo", NULL, VX_FIELD_INTEGER, VX_GROUP_REQUEST, "N", "4 or 8", NULL, "steps, shifts and sigmas of a distilled adapter, by the table of known files", NULL }, VX_STORE_INT, REQUEST(turbo), 4, 8 },
     { { "fps", "--fps", NULL, VX_FIELD_NUMBER, VX_GROUP_MEDIA, "F", "1..120", "24", "presentation only: the same frames, shown at another rate", NULL }, VX_STORE_DOUBLE, MEDIA(fps), 1, 120 },
     { { "video_codec", "--video-codec", NULL, VX_FIELD_CHOICE, VX_GROUP_MEDIA, "h264", NULL, "h264", "codec of the picture", NULL }, VX_STORE_TEXT, MEDIA(video_codec), 0, 0 },
     { { "crf", "--crf", NULL, VX_FIELD_INTEGER, VX_GROUP_MEDIA, "N", "0..51", "18", "quality of the picture, 0 is best", NULL }, VX_STORE_CRF, MEDIA(crf), 0, 51 },
@@ -70,6 +74,7 @@ static const struct {
     { "num_outputs_per_prompt", "outputs" },
     { "keyframes", "keyframe" },
     { "refs", "ref" },
+    { "loras", "lora" },
 };
 
 // '-' counts as '_'.

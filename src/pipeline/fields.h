@@ -18,6 +18,8 @@ typedef enum vx_store {
     VX_STORE_BITRATE,
     VX_STORE_SIZE,
     VX_STORE_SIGMAS,
+    VX_STORE_LORA,
+    VX_STORE_LORA_ALPHA,
     VX_STORE_FIRST,
     VX_STORE_LAST,
     VX_STORE_KEYFRAME,

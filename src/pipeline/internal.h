@@ -61,6 +61,16 @@ typedef struct vx_condition_cache {
 } vx_condition_cache;
 void vx_condition_cache_free(vx_condition_cache *cache);
 
+// The adapters that lie on a model's denoiser: those of the last job that was prepared or run.
+typedef struct vx_model_adapters {
+    char *key; // what they depend on; NULL: none
+    bool loaded;
+    int count;
+    vx_adapter *adapter[VX_MAX_LORAS];
+    vx_denoiser_adapter_use use[VX_MAX_LORAS];
+    uint64_t bytes; // owned memory that they take when loaded
+} vx_model_adapters;
+
 struct vx_model {
     vx_context *context;
     vx_device *device, *planner; // where its jobs run and what plans for it: the context's, or its own (a GPU)
@@ -76,12 +86,26 @@ struct vx_model {
     vx_audio_encoder *audio_encoder;
     vx_prompt_cache cache;
     vx_condition_cache conditions;
-    char *path[6]; // as opened: model, text encoder, video VAE, audio VAE, tokenizer (owned)
+    vx_model_adapters adapters;
+    char *path[6]; // as opened: model, text encoder, video VAE, audio VAE, tokenizer, vision tower (owned)
     vx_variant stated;
     double load_s; // spent opening, so far
 };
 
 // A request with every default filled in and every rule checked; what cannot be known without the model comes from it.
+// What --turbo asks for, from the table of known files.
+typedef struct vx_turbo {
+    int steps;                       // 0: not asked for
+    const vx_adapter_preset *preset; // NULL: no adapter of the request is in the table
+    float shift, audio_shift;
+    bool list; // the preset's list is used
+} vx_turbo;
+typedef struct vx_resolved_lora {
+    char *path; // owned
+    float strength;
+    double alpha;
+} vx_resolved_lora;
+
 typedef struct vx_resolved {
     char *prompt; // owned; NULL when embeddings are given
     char *embeds_path;
@@ -89,7 +113,11 @@ typedef struct vx_resolved {
     int64_t frames;
     vx_sampler sampler;
     vx_schedule schedule;
-    bool official; // the official step on two lists
+    vx_step step;
+    vx_turbo turbo;
+    vx_resolved_lora lora[VX_MAX_LORAS];
+    int loras;
+    bool lora_merge, lora_partial;
     vx_sigmas sigmas;
     int evaluations;
     float shift, audio_shift;
@@ -106,6 +134,10 @@ typedef struct vx_resolved {
 vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes);
 void vx_resolved_free(vx_resolved *resolved);
 const char *vx_sampler_name(vx_sampler s);
+// Adapters and Turbo settings; what the user asks for otherwise stays, with a note.
+vx_status vx_resolve_loras(vx_resolved *out, const vx_request *r, vx_notes *notes);
+vx_status vx_turbo_sigmas(vx_resolved *out, int points); // the list that the preset says
+const char *vx_turbo_list_name(vx_turbo_list list);
 const char *vx_schedule_name(vx_schedule s);
 const char *vx_noise_name(vx_noise n);
 
@@ -121,6 +153,11 @@ vx_status vx_model_partition(vx_model *model, vx_variant wanted, const char *tas
 vx_status vx_model_check(const vx_model *model);
 
 // ---- jobs ----
+// The job's adapters on the model's denoiser, in place of another job's. load false: shapes alone, for planning.
+vx_status vx_job_adapt(vx_job *job, bool load);
+void vx_model_drop_adapters(vx_model *model); // before the denoiser is closed
+json_t *vx_turbo_object(const vx_job *job);   // for reports, new reference; NULL: not asked for
+
 // What --dump-tensors writes: recorded as it passes, on the host.
 typedef struct vx_record {
     int evaluations;
@@ -151,7 +188,8 @@ struct vx_job {
     float *video, *audio; // latents, host, f32
     int64_t video_shape[4], audio_shape[3];
     bool have_video, have_audio, denormalised;
-    char *file_request; // of a latents file: the request that made it, JSON
+    json_t *adapters, *approximations; // as reports show them; NULL: none
+    char *file_request;                // of a latents file: the request that made it, JSON
     vx_record *record;
     vx_timings timings;
     double *step_s;

@@ -123,6 +123,7 @@ vx_status vx_job_prepare(vx_job *job, const vx_request *request)
     VX_TRY(load_conditions(job));
     VX_TRY(present(job));
     if (!job->request.latents_only) VX_TRY(vx_model_vaes(m, true, true));
+    VX_TRY(vx_job_adapt(job, false));
     VX_TRY(lay_out(job));
     return vx_job_plan(job);
 }
@@ -179,6 +180,8 @@ void vx_job_destroy(vx_job **pointer)
     vx_conditions_free(&job->conditions);
     vx_layout_free(&job->layout);
     vx_record_free(job->record);
+    json_decref(job->adapters);
+    json_decref(job->approximations);
     vx_free(job->embeds);
     vx_free(job->video);
     vx_free(job->audio);
@@ -303,6 +306,7 @@ static vx_status denoise(vx_job *job)
            audio_bytes = vx_tensor_bytes(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape));
     vx_stage_need need;
     vx_plan_counts prepare, step;
+    VX_TRY(vx_job_adapt(job, true));
     VX_TRY(vx_need_denoise(job, &need, &prepare, &step));
     vx_job_progress(job, "denoise", VX_STAGE_DENOISE, 0, r->evaluations);
     vx_arena *arena = NULL;

@@ -132,6 +132,7 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     m->map.layout = other.layout;
     m->map.flow_shift = other.flow_shift;
     m->map.audio_flow_shift = other.audio_flow_shift;
+    vx_model_drop_adapters(m);
     vx_model_map_free(&other);
     return vx_ok();
 }
@@ -160,6 +161,7 @@ void vx_model_close(vx_model **model)
     vx_model_map_free(&m->map);
     vx_free(m);
     *model = NULL;
+    vx_model_drop_adapters(m);
 }
 
 static vx_status open_component(vx_model *m, vx_component_kind kind)

@@ -275,7 +275,8 @@ vx_status vx_job_plan(vx_job *job)
         uint64_t latents, folded;
         VX_TRY_IN(plan_encode(job, held, &latents, &folded), "plan of encode");
         if (p->stage[VX_STAGE_TEXT].flop > 0) p->stage[VX_STAGE_TEXT].host_bytes += vx_condition_bytes(job) + vx_tower_room(job);
-        held += 2 * latents + folded; // the job's and the cache's
+        held += 2 * latents + folded;                       // the job's and the cache's
+        if (!m->adapters.loaded) held += m->adapters.bytes; // they stay on the weights
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
         set_stage(m, &p->stage[VX_STAGE_DENOISE], VX_TRANSFORMER, &counts, need, held + latents); // and noised

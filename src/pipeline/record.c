@@ -152,7 +152,7 @@ static void add_evaluations(dump *d, vx_job *job)
     const int64_t video[2] = { job->layout.video_rows, 4 * c->latent_channels },
                   audio[2] = { job->layout.audio_rows, c->audio_channels };
     vx_sampler_params sampler = { .sampler = job->request.sampler,
-                                  .official = job->request.official,
+                                  .step = job->request.step,
                                   .sigmas = &job->request.sigmas,
                                   .shift = job->request.shift,
                                   .audio_shift = job->request.audio_shift };

@@ -194,14 +194,23 @@ static vx_status resolve_sigmas(vx_resolved *out, const vx_request *r, const vx_
     out->sampler = (vx_sampler)choice;
     VX_TRY(choose("schedule", r->schedule, schedule_names, 4, &choice));
     out->schedule = (vx_schedule)choice;
+    const vx_turbo *turbo = &out->turbo;
     const struct {
         const char *field;
         float asked;
         double own;
         float *to;
     } shifts[] = {
-        { "shift", r->flow_shift, map ? map->flow_shift : 12, &out->shift },
-        { "audio_shift", r->audio_flow_shift, map ? map->audio_flow_shift : 3, &out->audio_shift },
+        { "shift", r->flow_shift,
+          turbo->steps ? (double)turbo->shift
+          : map        ? map->flow_shift
+                       : 12,
+          &out->shift },
+        { "audio_shift", r->audio_flow_shift,
+          turbo->steps ? (double)turbo->audio_shift
+          : map        ? map->audio_flow_shift
+                       : 3,
+          &out->audio_shift },
     };
     for (int i = 0; i < 2; i++) {
         *shifts[i].to = shifts[i].asked != 0 ? shifts[i].asked : (float)shifts[i].own;
@@ -222,16 +231,19 @@ static vx_status resolve_sigmas(vx_resolved *out, const vx_request *r, const vx_
         out->schedule = VX_SCHEDULE_EXPLICIT;
         VX_TRY(vx_sigmas_explicit(&out->sigmas, r->sigmas, r->sigma_count, out->shift, out->audio_shift));
     } else {
-        int points =
-            r->num_inference_steps ? r->num_inference_steps : (r->evaluations ? r->evaluations : DEFAULT_EVALUATIONS) + 1;
-        VX_TRY(vx_sigmas_make(&out->sigmas, out->schedule, points, out->shift, out->audio_shift));
+        const int evaluations = r->evaluations ? r->evaluations : turbo->steps ? turbo->steps : DEFAULT_EVALUATIONS;
+        const int points = r->num_inference_steps ? r->num_inference_steps : evaluations + 1;
+        if (turbo->list) VX_TRY(vx_turbo_sigmas(out, points));
+        else VX_TRY(vx_sigmas_make(&out->sigmas, out->schedule, points, out->shift, out->audio_shift));
         if (out->sigmas.count != points)
             vx_note(notes, "schedule %s has %d distinct sigmas for %d steps: %d evaluations", schedule_names[out->schedule],
                     out->sigmas.count, points - 1, out->sigmas.count - 1);
     }
     out->evaluations = out->sigmas.count - 1;
-    out->official =
-        out->sampler == VX_SAMPLER_EULER && (out->schedule == VX_SCHEDULE_OFFICIAL || out->schedule == VX_SCHEDULE_EXPLICIT);
+    const bool two_lists = out->schedule == VX_SCHEDULE_OFFICIAL || out->schedule == VX_SCHEDULE_EXPLICIT || turbo->list;
+    out->step = out->sampler != VX_SAMPLER_EULER || !two_lists ? VX_STEP_COMFYUI
+                : turbo->steps                                 ? VX_STEP_PLAIN
+                                                               : VX_STEP_OFFICIAL;
     return vx_ok();
 }
 
@@ -260,6 +272,7 @@ static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_m
     VX_TRY(resolve_frames(out, &r, notes));
     VX_TRY(resolve_conditions(out, &r));
     VX_TRY(resolve_canvas(out, &r, notes));
+    VX_TRY(vx_resolve_loras(out, &r, notes));
     VX_TRY(resolve_sigmas(out, &r, map, notes));
     VX_TRY(resolve_seed(out, &r));
     int choice;
@@ -290,5 +303,7 @@ void vx_resolved_free(vx_resolved *resolved)
     vx_conditions_free(&resolved->conditions);
     vx_free(resolved->prompt);
     vx_free(resolved->embeds_path);
+    for (int i = 0; i < resolved->loras; i++) vx_free(resolved->lora[i].path);
+    resolved->loras = 0;
     resolved->prompt = resolved->embeds_path = NULL;
 }

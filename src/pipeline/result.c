@@ -100,7 +100,10 @@ static void set_request(json_t *o, const vx_job *job)
                                   (json_int_t)p->audio_rows, "video", (json_int_t)p->video_rows, "condition",
                                   (json_int_t)p->condition_rows, "total", (json_int_t)p->rows));
     json_object_set_new(o, "precision", json_string(r->act == VX_F32 ? "float32" : "exact"));
-    json_object_set_new(o, "approximations", json_array());
+    if (job->adapters) json_object_set(o, "adapters", job->adapters);
+    json_t *turbo = vx_turbo_object(job);
+    if (turbo) json_object_set_new(o, "turbo", turbo);
+    json_object_set_new(o, "approximations", job->approximations ? json_deep_copy(job->approximations) : json_array());
 }
 
 static void copy_members(json_t *to, const json_t *from, const char *const *names, size_t count)
@@ -116,7 +119,8 @@ static void set_file_request(json_t *o, json_t *model, const char *text)
 {
     static const char *const names[] = { "task",     "prompt", "seed",        "noise",       "width",        "height",
                                          "frames",   "fps",    "seconds",     "evaluations", "sigma_points", "sampler",
-                                         "schedule", "shift",  "audio_shift", "rows",        "precision",    "approximations" };
+                                         "schedule", "shift",  "audio_shift", "rows",        "precision",    "approximations",
+                                         "adapters", "turbo" };
     static const char *const of_model[] = { "variant", "layout" };
     json_t *file = json_loads(text, 0, NULL);
     copy_members(o, file, names, sizeof names / sizeof *names);

@@ -184,7 +184,7 @@ static vx_status sample(vx_job *job, vx_device *dev, vx_arena *arena, loop *run,
     const vx_resolved *r = &job->request;
     float t_video[VX_MAX_SIGMAS], t_audio[VX_MAX_SIGMAS];
     vx_sampler_params sampler = {
-        .sampler = r->sampler, .official = r->official, .sigmas = &r->sigmas, .shift = r->shift, .audio_shift = r->audio_shift
+        .sampler = r->sampler, .step = r->step, .sigmas = &r->sigmas, .shift = r->shift, .audio_shift = r->audio_shift
     };
     vx_sampler_timesteps(&sampler, t_video, t_audio);
     VX_TRY(vx_denoiser_prepare(&run->request, job->model->denoiser, dev, arena,

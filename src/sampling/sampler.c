@@ -25,14 +25,20 @@ static vx_status official_step(vx_device *dev, const stream *s, float sigma, flo
     return vx_blend(dev, s->state, (vx_term[]){ { r, s->state }, { 1 - r, x0 } }, 2);
 }
 
+static vx_status plain_step(vx_device *dev, const stream *s, float sigma, float next)
+{
+    return vx_blend(dev, s->state, (vx_term[]){ { 1, s->state }, { sigma - next, s->velocity } }, 2);
+}
+
 static vx_status run_official(vx_device *dev, const vx_sampler_params *p, stream *video, stream *audio, vx_velocity_fn velocity,
                               void *user)
 {
     const vx_sigmas *sigmas = p->sigmas;
+    vx_status (*step)(vx_device *, const stream *, float, float) = p->step == VX_STEP_PLAIN ? plain_step : official_step;
     for (int k = 0; k + 1 < sigmas->count; k++) {
         VX_TRY(velocity(user, k, video->state, audio->state, video->velocity, audio->velocity));
-        VX_TRY(official_step(dev, video, sigmas->video[k], sigmas->video[k + 1]));
-        VX_TRY(official_step(dev, audio, sigmas->audio[k], sigmas->audio[k + 1]));
+        VX_TRY(step(dev, video, sigmas->video[k], sigmas->video[k + 1]));
+        VX_TRY(step(dev, audio, sigmas->audio[k], sigmas->audio[k + 1]));
     }
     return vx_ok();
 }
@@ -106,10 +112,10 @@ static vx_status check(const vx_sampler_params *p, vx_tensor video, vx_tensor au
 {
     if (!p->sigmas || p->sigmas->count < 2 || p->sigmas->count > VX_MAX_SIGMAS)
         return vx_fail(VX_ERR_VALUE, "sampler: no list of sigmas");
-    if (p->official && p->sampler != VX_SAMPLER_EULER)
+    if (p->step && p->sampler != VX_SAMPLER_EULER)
         return vx_fail_field(VX_ERR_CONFLICT, "sampler",
                              "the official step on two lists is Euler's; res_multistep steps one list");
-    if (!p->official && !(p->shift > 0 && p->audio_shift > 0))
+    if (!p->step && !(p->shift > 0 && p->audio_shift > 0))
         return vx_fail(VX_ERR_RANGE, "sampler: shifts %g and %g must be positive", (double)p->shift, (double)p->audio_shift);
     if (video.dtype != VX_F32 || audio.dtype != VX_F32 || !vx_tensor_contiguous(video) || !vx_tensor_contiguous(audio))
         return vx_fail(VX_ERR_DTYPE, "sampler: the state must be contiguous f32");
@@ -124,13 +130,13 @@ vx_status vx_sampler_run(vx_device *dev, vx_arena *arena, const vx_sampler_param
     stream v = { .state = video, .seen = video }, a = { .state = audio, .seen = audio };
     v.velocity = vx_arena_take(arena, VX_F32, video.rank, video.shape);
     a.velocity = vx_arena_take(arena, VX_F32, audio.rank, audio.shape);
-    if (!params->official) {
+    if (!params->step) {
         v.before = vx_arena_take(arena, VX_F32, video.rank, video.shape);
         a.before = vx_arena_take(arena, VX_F32, audio.rank, audio.shape);
         a.seen = vx_arena_take(arena, VX_F32, audio.rank, audio.shape);
     }
     vx_status s =
-        params->official ? run_official(dev, params, &v, &a, velocity, user) : run_comfyui(dev, params, &v, &a, velocity, user);
+        params->step ? run_official(dev, params, &v, &a, velocity, user) : run_comfyui(dev, params, &v, &a, velocity, user);
     vx_arena_reset(arena, mark);
     return s;
 }
@@ -139,7 +145,7 @@ void vx_sampler_timesteps(const vx_sampler_params *params, float *t_video, float
 {
     const vx_sigmas *sigmas = params->sigmas;
     for (int k = 0; k + 1 < sigmas->count; k++) {
-        if (params->official) {
+        if (params->step) {
             t_video[k] = 1 - sigmas->video[k];
             t_audio[k] = 1 - sigmas->audio[k];
             continue;

@@ -7,11 +7,14 @@
 
 typedef enum vx_sampler { VX_SAMPLER_EULER, VX_SAMPLER_RES_MULTISTEP } vx_sampler;
 
+// How a step is taken. Official: on two lists (euler with the official or an explicit list). ComfyUI's formulas carry the audio:
+// its state is y = (sigma_video/sigma_audio)*x, divided by shift/audio_shift at the end. Plain: on two lists,
+// x + (sigma - next) * v in f32, the step that distilled adapters were trained with.
+typedef enum vx_step { VX_STEP_COMFYUI, VX_STEP_OFFICIAL, VX_STEP_PLAIN } vx_step;
+
 typedef struct vx_sampler_params {
     vx_sampler sampler;
-    // Official step on two lists (euler with the official or an explicit list). Otherwise ComfyUI's formulas with carried
-    // audio: the audio state is y = (sigma_video/sigma_audio)*x, divided by shift/audio_shift at the end.
-    bool official;
+    vx_step step;
     const vx_sigmas *sigmas;
     float shift, audio_shift;
 } vx_sampler_params;

@@ -129,6 +129,41 @@ vx_status vx_sigmas_make(vx_sigmas *out, vx_schedule schedule, int points, float
     return vx_ok();
 }
 
+vx_status vx_sigmas_rungs(vx_sigmas *out, const int *rungs, int count, float shift, float audio_shift)
+{
+    *out = (vx_sigmas){ 0 };
+    VX_TRY(check_shifts(shift, audio_shift));
+    if (count < 1 || count >= VX_MAX_SIGMAS) return vx_fail(VX_ERR_VALUE, "%d rungs", count);
+    for (int i = 0; i < count; i++) {
+        const float u = (float)rungs[i] / TABLE;
+        out->video[i] = shifted(shift, u);
+        out->audio[i] = shifted(audio_shift, u);
+    }
+    out->count = count + 1;
+    return vx_ok();
+}
+
+static float coarse(double shift, int i, int count)
+{
+    const double u = 1 - (double)i / count;
+    return (float)(shift * u / (1 + (shift - 1) * u));
+}
+
+vx_status vx_sigmas_coarse(vx_sigmas *out, int intervals, int evaluations, float shift, float audio_shift)
+{
+    *out = (vx_sigmas){ 0 };
+    VX_TRY(check_shifts(shift, audio_shift));
+    if (evaluations < 1 || intervals >= VX_MAX_SIGMAS || intervals % evaluations != 0)
+        return vx_fail_field(VX_ERR_CONFLICT, "steps", "%d steps do not divide a grid of %d intervals", evaluations, intervals);
+    const int stride = intervals / evaluations;
+    for (int i = 0; i < evaluations; i++) {
+        out->video[i] = coarse((double)shift, i * stride, intervals);
+        out->audio[i] = coarse((double)audio_shift, i * stride, intervals);
+    }
+    out->count = evaluations + 1;
+    return vx_ok();
+}
+
 vx_status vx_sigmas_explicit(vx_sigmas *out, const float *sigmas, int count, float shift, float audio_shift)
 {
     *out = (vx_sigmas){ 0 };

@@ -127,7 +127,7 @@ class Combinations(Case):
             ("VX-2005", ["generate", *m, *o, "--jobs", "-", "--prompt-file", "-"]),
             ("VX-2006", ["generate", *m, *SMALL, *o, "--guidance-scale", "1"]),
             ("VX-2006", ["generate", *m, *SMALL, *o, "--negative-prompt", "bad"]),
-            ("VX-2006", ["generate", *m, *SMALL, *o, "--lora", "x"]),
+            ("VX-2004", ["generate", *m, *SMALL, *o, "--turbo", "4"]),
             ("VX-6001", ["generate", *m, *SMALL, *o, "--device", "cpu", "--no-graphs"]),
             ("VX-6001", ["generate", *m, *SMALL, *o, "--device", "cpu", "--attention", "cudnn"]),
             ("VX-2002", ["generate", *m, *SMALL, *o, "--attention", "flash"]),
@@ -343,7 +343,7 @@ class Jobs(Case):
 
     def test_bad_lines_are_told_in_their_place_and_the_others_run(self):
         lines = [json.dumps({"output": self.path("a.mp4"), "seed": 5}), "", "not json", "[]", json.dumps({"output": self.path("b.mp4"), "steps": 0}),
-                 json.dumps({"output": self.path("c.mp4"), "nonsense": 1}), json.dumps({"output": self.path("c.mp4"), "lora": "x"}), '{"output":"' + self.path("c.mp4") + '","prompt":"\\ud800"}',
+                 json.dumps({"output": self.path("c.mp4"), "nonsense": 1}), json.dumps({"output": self.path("c.mp4"), "guidance_scale": 3}), '{"output":"' + self.path("c.mp4") + '","prompt":"\\ud800"}',
                  '{"prompt":"a","prompt":"b"}', json.dumps({"output": self.path("a.mp4")}), json.dumps({"output": self.path("none/x.mp4")}),
                  "{" * 5000, json.dumps({"save-latents": self.path("d.safetensors"), "num-inference-steps": None}), json.dumps({"save-latents": self.path("d.safetensors")})]
         r = self.jobs("\n".join(lines))

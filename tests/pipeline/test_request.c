@@ -95,7 +95,20 @@ static void values_at_and_beyond_each_limit(void **state)
         { "no_metadata", "yes", VX_ERR_VALUE },
         { "guidance_scale", "1", VX_ERR_UNAVAILABLE },
         { "negative_prompt", "", VX_ERR_UNAVAILABLE },
-        { "lora", "x", VX_ERR_UNAVAILABLE },
+        { "lora_alpha", "8", VX_ERR_REQUIRED },
+        { "lora", "x", VX_OK },
+        { "lora", "a:b.safetensors:-0.5", VX_OK },
+        { "lora", "a:0", VX_OK },
+        { "lora", "", VX_ERR_VALUE },
+        { "lora", ":1", VX_ERR_VALUE },
+        { "lora", "a:inf", VX_ERR_RANGE },
+        { "lora", "a:nan", VX_ERR_RANGE },
+        { "lora", "a:1e39", VX_ERR_RANGE },
+        { "lora_mode", "merge", VX_OK },
+        { "lora_mode", "on", VX_ERR_VALUE },
+        { "lora_allow_partial", "true", VX_OK },
+        { "turbo", "4", VX_OK },
+        { "turbo", "9", VX_ERR_RANGE },
         { "first", "a.png", VX_OK },
         { "first", "", VX_ERR_VALUE },
         { "last", "a.png", VX_OK },
@@ -266,15 +279,15 @@ static void defaults_are_the_contracts(void **state)
     assert_int_equal(r.frames, 124);
     assert_int_equal(r.evaluations, 49);
     assert_int_equal(r.sigmas.count, 50);
-    assert_true(r.shift == 12 && r.audio_shift == 3 && r.official && r.act == VX_BF16 && r.noise == VX_NOISE_SGLANG &&
+    assert_true(r.shift == 12 && r.audio_shift == 3 && r.step == VX_STEP_OFFICIAL && r.act == VX_BF16 && r.noise == VX_NOISE_SGLANG &&
                 r.seed_drawn);
     assert_int_equal(resolve((vx_request){ .prompt = "a", .seconds = 5 }, &r), VX_OK);
     assert_int_equal(r.frames, 124); // 120 aligned up
     // res_multistep on the official list, and euler on the simple one, are ComfyUI's formulas.
     assert_int_equal(resolve((vx_request){ .prompt = "a", .sampler = "res_multistep" }, &r), VX_OK);
-    assert_false(r.official);
+    assert_int_equal(r.step, VX_STEP_COMFYUI);
     assert_int_equal(resolve((vx_request){ .prompt = "a", .schedule = "simple" }, &r), VX_OK);
-    assert_false(r.official);
+    assert_int_equal(r.step, VX_STEP_COMFYUI);
 }
 
 // Public report P56: "random" was chosen once per process.

@@ -294,6 +294,41 @@ static void contradictions_are_refused(void **state)
     close_bench(&b);
 }
 
+// By hand: x + (sigma - next) v, a product and a sum in f32; the toy's velocity does not matter to that.
+static vx_status constant(void *user, int64_t k, vx_tensor video, vx_tensor audio, vx_tensor vv, vx_tensor va)
+{
+    (void)user, (void)k, (void)video, (void)audio;
+    for (int i = 0; i < VIDEO; i++) vx_f32_of(vv)[i] = 0.1f * (float)(i + 1);
+    for (int i = 0; i < AUDIO; i++) vx_f32_of(va)[i] = -0.3f * (float)(i + 1);
+    return vx_ok();
+}
+
+static void the_plain_step_adds_the_difference_of_sigmas(void **state)
+{
+    (void)state;
+    bench b;
+    vx_sigmas s;
+    float x[VIDEO], y[AUDIO];
+    open_bench(&b);
+    assert_ok(vx_sigmas_make(&s, VX_SCHEDULE_OFFICIAL, 5, 6, 3));
+    for (int i = 0; i < VIDEO; i++) x[i] = b.video[i] = 0.01f * (float)i;
+    for (int i = 0; i < AUDIO; i++) y[i] = b.audio[i] = 0.7f - 0.01f * (float)i;
+    assert_ok(run(&b, &(vx_sampler_params){ VX_SAMPLER_EULER, VX_STEP_PLAIN, &s, 6, 3 }, constant, NULL));
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < VIDEO; i++) {
+            const float d = (s.video[k] - s.video[k + 1]) * (0.1f * (float)(i + 1));
+            x[i] = x[i] + d;
+        }
+        for (int i = 0; i < AUDIO; i++) {
+            const float d = (s.audio[k] - s.audio[k + 1]) * (-0.3f * (float)(i + 1));
+            y[i] = y[i] + d;
+        }
+    }
+    assert_memory_equal(b.video, x, sizeof x);
+    assert_memory_equal(b.audio, y, sizeof y);
+    close_bench(&b);
+}
+
 static void timesteps_are_one_less_sigma(void **state)
 {
     (void)state;
@@ -319,6 +354,7 @@ int main(void)
         cmocka_unit_test(an_error_of_the_network_is_passed_on),
         cmocka_unit_test(a_plan_finds_the_memory_that_a_run_takes),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(the_plain_step_adds_the_difference_of_sigmas),
         cmocka_unit_test(timesteps_are_one_less_sigma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
