@@ -110,10 +110,9 @@ static void summary(const options *o, const clip *c, const char *json)
              (long long)json_integer_value(json_object_get(r, "seed")),
              (long long)json_integer_value(json_object_get(r, "evaluations")),
              json_real_value(json_object_get(json_object_get(r, "timings_s"), "total")));
-    json_decref(r);
+    put_line(line);
     adapter_lines(json_object_get(r, "adapters"));
     json_decref(r);
-    put_line(line);
 }
 
 static vx_status name_clip(clip *c, const vx_delivery *d, int index)
@@ -140,6 +139,7 @@ static vx_status check_conditions(const options *o, const clip *c, const vx_requ
     }
     return none();
 }
+
 // Nor any adapter.
 static vx_status check_loras(const options *o, const clip *c, const vx_request *r)
 {
@@ -155,7 +155,6 @@ static vx_status check_loras(const options *o, const clip *c, const vx_request *
     }
     return none();
 }
-
 
 // What the names and the seed alone can rule out, for all clips, before anything is opened.
 static vx_status check_clips(const options *o, clip *c, const vx_request_builder *builder)
@@ -185,8 +184,8 @@ static vx_status check_clips(const options *o, clip *c, const vx_request_builder
             { "dump_tensors", c->dump, true },
         };
         s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
-        if (!s.code) s = check_loras(o, c, r);
         if (!s.code) s = check_conditions(o, c, r);
+        if (!s.code) s = check_loras(o, c, r);
         if (s.code) return s;
     }
     return none();
