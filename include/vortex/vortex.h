@@ -55,10 +55,12 @@ typedef struct vx_model_params {
     size_t struct_size;
     const char *path; // official root or partition, diffusers folder, folder of ComfyUI, or the transformer's file; required
     const char *text_encoder, *video_vae, *audio_vae, *tokenizer; // components that are not in path
-    const char *variant;   // "fl2va" or "ref2va": which partition path is, where nothing says it
-    const char *device;    // NULL or "auto": the first GPU that can be used, else the processor; "cpu"; "cuda[:N]"
-    const char *attention; // NULL or "auto"; "own" or "cudnn": which attention a GPU runs
-    bool no_graphs;        // a GPU launches operators one by one: the same bits, for comparison and debugging
+    const char *variant;    // "fl2va" or "ref2va": which partition path is, where nothing says it
+    const char *device;     // NULL or "auto": the first GPU that can be used, else the processor; "cpu"; "cuda[:N]"
+    const char *attention;  // NULL or "auto"; "own" or "cudnn": which attention a GPU runs
+    bool no_graphs;         // a GPU launches operators one by one: the same bits, for comparison and debugging
+    const char *vision;     // the text encoder's vision tower, where that is a file by itself
+    const char *qkv_layout; // "grouped", "interleaved": order of the transformer's QKV rows; NULL or "auto": as the files say
 } vx_model_params;
 // Finds the components by names, indexes and configuration files. What a job needs is opened by the job, headers first.
 VX_API vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params);
@@ -78,8 +80,6 @@ typedef struct vx_condition {
     int64_t frame; // of a keyframe; negative from the end
 } vx_condition;
 
-typedef struct vx_request {
-    size_t struct_size;
 // An adapter (LoRA) of the transformer, in any of the spellings in circulation: safetensors.
 enum { VX_MAX_LORAS = 8 };
 typedef struct vx_lora {
@@ -90,6 +90,8 @@ typedef struct vx_lora {
     double alpha;   // where the file says none; 0 = of the table of known files, else the rank
 } vx_lora;
 
+typedef struct vx_request {
+    size_t struct_size;
     const char *task;          // "t2va", "i2va", "l2va", "fl2va", "ref2va"; NULL = from the conditions
     const char *prompt;        // 1 byte..64 KiB, at most 16,384 tokens, verbatim
     const char *prompt_embeds; // safetensors with prompt_embeds and text_token_tags, in place of encoding the prompt (which then
@@ -116,13 +118,13 @@ typedef struct vx_lora {
     bool record_tensors;                          // keep what vx_job_dump_tensors writes
     bool latents_only;                            // nothing will be decoded: the VAEs are neither needed nor planned
     uint64_t memory_limit;                        // bytes that the plan may use; 0 = what the machine has free
-} vx_request;
-
     const vx_lora *loras;                         // in the order in which they are added
     int lora_count;                               // at most VX_MAX_LORAS
     bool lora_allow_partial;                      // keys that fit no module are left out, not refused
     const char *lora_mode; // "auto" (default) and "branch": beside the weights; "merge": into owned copies of plain weights
     int turbo;             // 4 or 8: steps, shifts, list, alpha and step of a distilled adapter, by the table of known files
+} vx_request;
+
 // The fields of a request as text, for command lines, job files and forms: one table for all of them.
 typedef enum vx_field_kind {
     VX_FIELD_TEXT,

@@ -34,7 +34,7 @@ typedef struct options {
     command_set command;
     const char *command_name;
     vx_request_builder *builder;
-    const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *variant, *device, *attention;
+    const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *vision, *variant, *qkv_layout, *device, *attention;
     const char *prompt_file, *jobs, *latents, *save_tensors, *image, *video, *audio, *pixels, *waveform, *threads, *isa, *runs,
         *log_file, *progress;
     bool yes, json, quiet, verbose, dry_run, denormalised, random, no_graphs;

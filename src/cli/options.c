@@ -12,12 +12,15 @@
 // clang-format off
 const option option_table[] = {
     { "--model", "-m", "PATH", CMD_MODEL, AT(model),
-      "official root or partition, diffusers folder, or the transformer's file [$VORTEX_MODEL]" },
+      "official root or partition, diffusers folder, ComfyUI's folder, or the transformer's file [$VORTEX_MODEL]" },
     { "--text-encoder", NULL, "PATH", CMD_MODEL, AT(text_encoder), "text encoder, where it is not in the model" },
     { "--video-vae", NULL, "PATH", CMD_MODEL, AT(video_vae), "video VAE, where it is not in the model" },
     { "--audio-vae", NULL, "PATH", CMD_MODEL, AT(audio_vae), "audio VAE, where it is not in the model" },
     { "--tokenizer", NULL, "PATH", CMD_MODEL, AT(tokenizer), "tokenizer folder, where it is not in the model" },
+    { "--vision", NULL, "PATH", CMD_MODEL, AT(vision), "the text encoder's vision tower, where it is a file by itself" },
     { "--variant", NULL, "fl2va|ref2va", CMD_MODEL, AT(variant), "which partition the model is, where nothing says it" },
+    { "--qkv-layout", NULL, "auto|grouped|interleaved", CMD_MODEL, AT(qkv_layout),
+      "order of the transformer's query, key and value rows [auto]" },
     { "--prompt-file", NULL, "FILE", CMD_REQUEST | CMD_TOKENIZE, AT(prompt_file),
       "the prompt from a file, verbatim; - is standard input" },
     { "--jobs", NULL, "FILE", CMD_GENERATE, AT(jobs),

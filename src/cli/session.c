@@ -83,8 +83,8 @@ vx_status session_open(session *s, options *o, bool with_model)
     return vx_model_open(s->context, &s->model,
                          &(vx_model_params){ VX_INIT(vx_model_params), .path = path, .text_encoder = o->text_encoder,
                                              .video_vae = o->video_vae, .audio_vae = o->audio_vae, .tokenizer = o->tokenizer,
-                                             .variant = o->variant, .device = o->device, .attention = o->attention,
-                                             .no_graphs = o->no_graphs });
+                                             .vision = o->vision, .variant = o->variant, .qkv_layout = o->qkv_layout,
+                                             .device = o->device, .attention = o->attention, .no_graphs = o->no_graphs });
 }
 
 void session_close(session *s)

@@ -92,6 +92,28 @@ static vx_status embed_time(vx_device *dev, vx_arena *arena, const vx_denoiser *
     return vx_silu(dev, s, temb);
 }
 
+// A pruned model holds silu(time embedding) as a curve of few dimensions over 0..1, at equal distances: between two points
+// torch.lerp (checkpoints specification 3.8). No activation follows, and the projection is f32 throughout.
+static vx_status follow_curve(vx_device *dev, const vx_denoiser *d, const float *t, int64_t count, vx_tensor s)
+{
+    const int64_t rank = d->config.time_dim, last = d->config.curve_points - 1;
+    const float *table = d->curve.data;
+    if (vx_device_is_plan(dev)) return vx_ok();
+    float *host = vx_alloc_array((size_t)(count * rank), sizeof *host);
+    VX_NEED_MEMORY(host, "the timesteps' points of the curve");
+    for (int64_t i = 0; i < count; i++) {
+        const float place = fminf(fmaxf(t[i], 0.0f), 1.0f) * (float)last;
+        int64_t at = (int64_t)floorf(place);
+        if (at > last - 1) at = last - 1;
+        const float f = place - (float)at, *a = table + at * rank, *b = a + rank;
+        for (int64_t j = 0; j < rank; j++)
+            host[i * rank + j] = f < 0.5f ? a[j] + f * (b[j] - a[j]) : b[j] - (b[j] - a[j]) * (1.0f - f);
+    }
+    vx_status status = vx_upload(dev, s, host);
+    vx_free(host);
+    return status;
+}
+
 static vx_status project(vx_device *dev, const vx_denoiser *d, vx_tensor s, int64_t count, const vx_tensor *blocks,
                          vx_tensor head)
 {
@@ -110,8 +132,9 @@ vx_status vx_denoiser_modulation(vx_device *dev, vx_arena *arena, const vx_denoi
                                  const vx_tensor *blocks, vx_tensor head)
 {
     const size_t mark = vx_arena_mark(arena);
-    vx_tensor s = vx_arena_tensor(arena, head.dtype, count, d->config.time_dim);
-    vx_status status = embed_time(dev, arena, d, t, count, s);
+    const bool pruned = d->config.curve_points > 0;
+    vx_tensor s = vx_arena_tensor(arena, pruned ? VX_F32 : head.dtype, count, d->config.time_dim);
+    vx_status status = pruned ? follow_curve(dev, d, t, count, s) : embed_time(dev, arena, d, t, count, s);
     if (status.code == VX_OK) status = project(dev, d, s, count, blocks, head);
     vx_arena_reset(arena, mark);
     return status;

@@ -46,8 +46,11 @@ static vx_status from_file(vx_denoiser_config *k, const vx_component *c)
         { "time_embed_dim", NULL, &k->time_dim },
         { "rope_inv_freq_len", "rope_freq_dim", &k->rope_freqs },
     };
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        VX_TRY(vx_config_int(c, ints[i].official, ints[i].diffusers, NULL, ints[i].out));
+    const int64_t absent = 1; // what a pruned model's table takes the place of
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        const bool time = ints[i].out == &k->timestep_dim || ints[i].out == &k->time_hidden || ints[i].out == &k->time_dim;
+        VX_TRY(vx_config_int(c, ints[i].official, ints[i].diffusers, k->curve_points && time ? &absent : NULL, ints[i].out));
+    }
     double norm, qk_norm, final_norm;
     VX_TRY(vx_config_float(c, "norm_eps", NULL, NULL, &norm));
     VX_TRY(vx_config_float(c, "qk_norm_eps", NULL, NULL, &qk_norm));
@@ -87,6 +90,17 @@ static vx_status from_shapes(vx_denoiser_config *k, const vx_component *c)
     return vx_ok();
 }
 
+// A pruned model: sizes of its table, whatever a configuration of the full one says.
+static vx_status read_curve(vx_denoiser_config *k, const vx_component *c)
+{
+    k->curve_points = extent(c, "adaln_t_table", 0);
+    if (!vx_component_has(c, "adaln_t_table")) return vx_ok();
+    const int64_t rank = extent(c, "adaln_t_table", 1);
+    if (k->curve_points >= 2 && k->curve_points <= VX_CONFIG_MAX && rank >= 1 && rank <= VX_CONFIG_MAX) return vx_ok();
+    return vx_fail(VX_ERR_TENSOR_SHAPE, "%s: 'adaln_t_table' is [%lld,%lld], expected [points,rank] with two points at least",
+                   vx_component_path(c), (long long)k->curve_points, (long long)rank);
+}
+
 static vx_status check(const vx_component *c, const vx_denoiser_config *k)
 {
     const struct {
@@ -118,7 +132,12 @@ static vx_status check(const vx_component *c, const vx_denoiser_config *k)
 vx_status vx_denoiser_config_read(vx_denoiser_config *out, vx_component *component)
 {
     vx_denoiser_config k = { 0 };
+    VX_TRY(read_curve(&k, component));
     VX_TRY(vx_component_config(component) ? from_file(&k, component) : from_shapes(&k, component));
+    if (k.curve_points) {
+        k.time_dim = extent(component, "adaln_t_table", 1);
+        k.timestep_dim = k.time_hidden = 2; // none: what is checked of a full model holds
+    }
     VX_TRY(check(component, &k));
     *out = k;
     return vx_ok();

@@ -16,6 +16,7 @@ typedef struct vx_denoiser vx_denoiser;
 typedef struct vx_denoiser_config {
     int64_t hidden, layers, refiner_layers, heads, head_dim, ffn, latent_channels, audio_channels, text_dim;
     int64_t timestep_dim, time_hidden, time_dim, rope_freqs;
+    int64_t curve_points; // pruned: points of the table in place of the time embedder, time_dim is then its rank; full: 0
     float norm_eps, qk_norm_eps, final_norm_eps;
 } vx_denoiser_config;
 

@@ -30,6 +30,7 @@ struct vx_denoiser {
     vx_denoiser_config config;
     float inv_freq[VX_ROPE_FREQS];
     vx_weight video_patch, audio_patch, condition, time_in, time_out;
+    vx_tensor curve; // pruned: [curve_points, time_dim] f32, in place of time_in and time_out; else rank 0
     vx_denoiser_block *refiner, *blocks;
     vx_tensor refiner_norm, final_norm;
     vx_weight final_adaln, video_out, audio_out;

@@ -1,4 +1,5 @@
 // Binds the tensors of a transformer: this list, with its shapes, is what a checkpoint must hold (specification 2.1).
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +76,29 @@ static vx_status bind_blocks(vx_denoiser_block **out, const vx_denoiser *d, cons
     return vx_ok();
 }
 
+// The embedder of a full model, or the table of a pruned one.
+static vx_status bind_time(vx_denoiser *d)
+{
+    vx_component *c = d->component;
+    const vx_denoiser_config *k = &d->config;
+    if (!k->curve_points) {
+        VX_TRY(vx_component_linear(c, "time_embedder.proj_in", k->time_hidden, k->timestep_dim, true, &d->time_in));
+        return vx_component_linear(c, "time_embedder.proj_out", k->time_dim, k->time_hidden, true, &d->time_out);
+    }
+    if (vx_component_has(c, "time_embedder.proj_in.weight"))
+        return vx_fail(
+            VX_ERR_TENSOR_UNEXPECTED,
+            "%s: 'adaln_t_table' and 'time_embedder.proj_in.weight' are both there: a pruned model has no time embedder",
+            vx_component_path(c));
+    VX_TRY(vx_component_get(c, "adaln_t_table", VX_F32, &d->curve, k->curve_points, k->time_dim));
+    const float *p = d->curve.data;
+    for (int64_t i = 0; i < k->curve_points * k->time_dim; i++)
+        if (!isfinite(p[i]))
+            return vx_fail(VX_ERR_NOT_FINITE, "%s: adaln_t_table[%lld,%lld] is %g", vx_component_path(c),
+                           (long long)(i / k->time_dim), (long long)(i % k->time_dim), (double)p[i]);
+    return vx_component_check(c);
+}
+
 static vx_status bind(vx_denoiser *d)
 {
     vx_component *c = d->component;
@@ -84,8 +108,7 @@ static vx_status bind(vx_denoiser *d)
     VX_TRY(vx_component_linear(c, "video_patch_proj", k->hidden, 4 * k->latent_channels, true, &d->video_patch));
     VX_TRY(vx_component_linear(c, "audio_patch_proj", k->hidden, k->audio_channels, true, &d->audio_patch));
     VX_TRY(vx_component_linear(c, "condition_proj", k->hidden, k->text_dim, true, &d->condition));
-    VX_TRY(vx_component_linear(c, "time_embedder.proj_in", k->time_hidden, k->timestep_dim, true, &d->time_in));
-    VX_TRY(vx_component_linear(c, "time_embedder.proj_out", k->time_dim, k->time_hidden, true, &d->time_out));
+    VX_TRY(bind_time(d));
     VX_TRY(bind_blocks(&d->refiner, d, "token_refiner.blocks.", k->refiner_layers, false));
     VX_TRY(vx_component_get(c, "token_refiner.final_norm.weight", VX_DTYPE_NONE, &d->refiner_norm, k->hidden));
     VX_TRY(bind_blocks(&d->blocks, d, "blocks.", k->layers, true));

@@ -89,10 +89,10 @@ struct vx_model {
     vx_model_adapters adapters;
     char *path[6]; // as opened: model, text encoder, video VAE, audio VAE, tokenizer, vision tower (owned)
     vx_variant stated;
+    vx_qkv_statement qkv;
     double load_s; // spent opening, so far
 };
 
-// A request with every default filled in and every rule checked; what cannot be known without the model comes from it.
 // What --turbo asks for, from the table of known files.
 typedef struct vx_turbo {
     int steps;                       // 0: not asked for
@@ -106,6 +106,7 @@ typedef struct vx_resolved_lora {
     double alpha;
 } vx_resolved_lora;
 
+// A request with every default filled in and every rule checked; what cannot be known without the model comes from it.
 typedef struct vx_resolved {
     char *prompt; // owned; NULL when embeddings are given
     char *embeds_path;
@@ -133,11 +134,11 @@ typedef struct vx_resolved {
 // Takes the checkpoint's shifts where the request has none. Draws a seed from the system if none is set.
 vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes);
 void vx_resolved_free(vx_resolved *resolved);
-const char *vx_sampler_name(vx_sampler s);
 // Adapters and Turbo settings; what the user asks for otherwise stays, with a note.
 vx_status vx_resolve_loras(vx_resolved *out, const vx_request *r, vx_notes *notes);
 vx_status vx_turbo_sigmas(vx_resolved *out, int points); // the list that the preset says
 const char *vx_turbo_list_name(vx_turbo_list list);
+const char *vx_sampler_name(vx_sampler s);
 const char *vx_schedule_name(vx_schedule s);
 const char *vx_noise_name(vx_noise n);
 
@@ -152,12 +153,12 @@ vx_status vx_model_partition(vx_model *model, vx_variant wanted, const char *tas
 // VX_ERR_FILE_CHANGED if a file of the model was hurt while mapped.
 vx_status vx_model_check(const vx_model *model);
 
-// ---- jobs ----
 // The job's adapters on the model's denoiser, in place of another job's. load false: shapes alone, for planning.
 vx_status vx_job_adapt(vx_job *job, bool load);
 void vx_model_drop_adapters(vx_model *model); // before the denoiser is closed
 json_t *vx_turbo_object(const vx_job *job);   // for reports, new reference; NULL: not asked for
 
+// ---- jobs ----
 // What --dump-tensors writes: recorded as it passes, on the host.
 typedef struct vx_record {
     int evaluations;

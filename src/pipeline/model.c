@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "pipeline/internal.h"
 
-enum { MODEL_PATHS = 5 };
+enum { MODEL_PATHS = 6 };
 
 static vx_status find(const vx_model *m, vx_variant wanted, vx_model_map *out)
 {
@@ -17,6 +17,7 @@ static vx_status find(const vx_model *m, vx_variant wanted, vx_model_map *out)
                                                           .video_vae = m->path[2],
                                                           .audio_vae = m->path[3],
                                                           .tokenizer = m->path[4],
+                                                          .vision = m->path[5],
                                                           .variant = wanted,
                                                           .stated = m->stated });
 }
@@ -90,6 +91,14 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
         else if (!strcmp(p.variant, "ref2va")) stated = VX_VARIANT_REF2VA;
         else return vx_fail_field(VX_ERR_VALUE, "variant", "variant '%.40s' is none of fl2va, ref2va", p.variant);
     }
+    vx_qkv_statement qkv = VX_QKV_BY_FILE;
+    if (p.qkv_layout && strcmp(p.qkv_layout, "auto")) {
+        if (!strcmp(p.qkv_layout, "grouped")) qkv = VX_QKV_STATED_GROUPED;
+        else if (!strcmp(p.qkv_layout, "interleaved")) qkv = VX_QKV_STATED_INTERLEAVED;
+        else
+            return vx_fail_field(VX_ERR_VALUE, "qkv_layout", "qkv layout '%.40s' is none of auto, grouped, interleaved",
+                                 p.qkv_layout);
+    }
     double began = vx_clock_s();
     vx_model *m = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a model");
@@ -97,7 +106,8 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     m->device = context->device;
     m->planner = context->plan;
     m->stated = stated;
-    const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer };
+    m->qkv = qkv;
+    const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer, p.vision };
     vx_status s = choose_device(m, &p);
     for (int i = 0; i < MODEL_PATHS && !s.code; i++)
         if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
@@ -122,6 +132,7 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     vx_status s = find(m, wanted, &other);
     if (s.code) return s.field[0] ? s : (snprintf(s.field, sizeof s.field, "task"), vx_within(s, "task %s", task));
     // The partitions share every component but the transformer: only that one changes hands.
+    vx_model_drop_adapters(m);
     vx_denoiser_close(&m->denoiser);
     vx_device_forget(m->device, NULL, 0);
     vx_component_close(&m->component[VX_TRANSFORMER]);
@@ -129,10 +140,10 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     m->map.component[VX_TRANSFORMER] = other.component[VX_TRANSFORMER];
     other.component[VX_TRANSFORMER] = NULL;
     m->map.variant = other.variant;
+    m->map.variant_reason = other.variant_reason;
     m->map.layout = other.layout;
     m->map.flow_shift = other.flow_shift;
     m->map.audio_flow_shift = other.audio_flow_shift;
-    vx_model_drop_adapters(m);
     vx_model_map_free(&other);
     return vx_ok();
 }
@@ -150,6 +161,7 @@ void vx_model_close(vx_model **model)
     vx_vision_close(&m->vision);
     vx_audio_decoder_close(&m->audio);
     vx_video_decoder_close(&m->video);
+    vx_model_drop_adapters(m);
     vx_denoiser_close(&m->denoiser);
     vx_language_close(&m->language);
     vx_tokenizer_close(&m->tokenizer);
@@ -161,14 +173,15 @@ void vx_model_close(vx_model **model)
     vx_model_map_free(&m->map);
     vx_free(m);
     *model = NULL;
-    vx_model_drop_adapters(m);
 }
 
 static vx_status open_component(vx_model *m, vx_component_kind kind)
 {
     if (m->component[kind]) return vx_ok();
     VX_TRY(vx_model_map_need(&m->map, kind));
-    return vx_component_open(&m->component[kind], kind, m->map.component[kind]);
+    return vx_component_open_as(
+        &m->component[kind], kind, m->map.component[kind],
+        &(vx_component_params){ .qkv = m->qkv, .vision = kind == VX_TEXT_ENCODER ? m->map.vision : NULL });
 }
 
 vx_status vx_model_tokenizer(vx_model *m)

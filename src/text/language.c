@@ -23,7 +23,7 @@ typedef struct layer {
 struct vx_language {
     vx_component *component; // borrowed
     vx_language_config config;
-    vx_tensor embedding; // [vocabulary, hidden]
+    vx_weight embedding; // [vocabulary, hidden]: its only segment is the table
     layer layer[VX_LANGUAGE_LAYERS];
 };
 
@@ -41,14 +41,8 @@ static vx_status bind_vector(vx_component *c, int i, const char *name, int64_t n
 static vx_status bind_rows(vx_component *c, int i, const char *name, int64_t n, int64_t k, vx_weight *out)
 {
     char full[NAME_BYTES];
-    vx_weight_segment *segment = &out->segment[out->segments];
-    snprintf(full, sizeof full, "%slayers.%d.%s.weight", PREFIX, i, name);
-    VX_TRY(vx_component_get(c, full, VX_DTYPE_NONE, &segment->weight, n, k));
-    segment->column = out->n;
-    out->segments++;
-    out->n += n;
-    out->k = k;
-    return vx_ok();
+    snprintf(full, sizeof full, "%slayers.%d.%s", PREFIX, i, name);
+    return vx_component_rows(c, full, n, k, false, out);
 }
 
 static vx_status bind_layer(vx_component *c, const vx_language_config *g, int i, layer *out)
@@ -86,8 +80,8 @@ static vx_status bind(vx_language *l, vx_component *c)
     vx_language_config *g = &l->config;
     char name[NAME_BYTES];
     VX_TRY(vx_language_config_read(g, c));
-    snprintf(name, sizeof name, "%sembed_tokens.weight", PREFIX);
-    VX_TRY(vx_component_get(c, name, VX_DTYPE_NONE, &l->embedding, g->vocabulary, g->hidden));
+    snprintf(name, sizeof name, "%sembed_tokens", PREFIX);
+    VX_TRY(vx_component_linear(c, name, g->vocabulary, g->hidden, false, &l->embedding));
     for (int i = 0; i < VX_LANGUAGE_LAYERS; i++) VX_TRY(bind_layer(c, g, i, &l->layer[i]));
     ignore_rest(c, g->layers_in_file);
     return vx_component_finish(c);
@@ -238,7 +232,8 @@ static vx_status prepare(pass *p, const vx_language_run *run)
         VX_TRY(vx_upload(p->dev, ids, run->ids));
         VX_TRY(vx_rotary_upload(p->dev, p->cos, p->sin, g, run->positions));
     }
-    VX_TRY(vx_embed(p->dev, p->h, p->l->embedding, NULL, ids));
+    const vx_weight_segment *table = &p->l->embedding.segment[0];
+    VX_TRY(vx_embed(p->dev, p->h, table->weight, table->quant.kind == VX_QUANT_NONE ? NULL : &table->quant, ids));
     return place_features(p, run);
 }
 

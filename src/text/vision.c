@@ -58,15 +58,26 @@ static vx_status bind_linear(vx_component *c, const char *name, const char *part
     return vx_component_linear(c, full, n, k, true, out);
 }
 
-// A convolution whose stride is its kernel is a product; the file keeps the kernel's five axes.
+// A convolution whose stride is its kernel is a product; the file keeps the kernel's five axes, or, as exporters to GGUF and to
+// flat matrices do, the same numbers in fewer.
 static vx_status bind_patch_embed(vx_component *c, int64_t hidden, vx_weight *out)
 {
+    static const char name[] = "model.visual.patch_embed.proj.weight";
+    const int64_t kernel[] = { hidden, 3, VX_VISION_FRAMES, VX_VISION_PATCH, VX_VISION_PATCH };
+    const int64_t folded[] = { hidden * 3, VX_VISION_FRAMES, VX_VISION_PATCH, VX_VISION_PATCH };
+    const int64_t frame[] = { hidden, 3, VX_VISION_PATCH, VX_VISION_PATCH }, flat[] = { hidden, VX_VISION_PATCH_VALUES };
     vx_tensor weight, bias;
-    VX_TRY(vx_component_get(c, "model.visual.patch_embed.proj.weight", VX_DTYPE_NONE, &weight, hidden, 3, VX_VISION_FRAMES,
-                            VX_VISION_PATCH, VX_VISION_PATCH));
+    int64_t shape[VX_MAX_RANK];
+    int rank;
+    vx_component_shape(c, name, &rank, shape);
+    if (vx_component_has(c, "model.visual.patch_embed.proj.weight.1"))
+        VX_TRY(vx_component_stack(c, name, "model.visual.patch_embed.proj.weight.1", 4, frame, 2, &weight));
+    else if (rank == 2) VX_TRY(vx_component_tensor(c, name, VX_DTYPE_NONE, 2, flat, &weight));
+    else if (rank == 4) VX_TRY(vx_component_tensor(c, name, VX_DTYPE_NONE, 4, folded, &weight));
+    else VX_TRY(vx_component_tensor(c, name, VX_DTYPE_NONE, 5, kernel, &weight));
     VX_TRY(vx_component_get(c, "model.visual.patch_embed.proj.bias", VX_DTYPE_NONE, &bias, hidden));
     *out = (vx_weight){ .n = hidden, .k = VX_VISION_PATCH_VALUES, .segments = 1 };
-    out->segment[0].weight = vx_tensor_reshape(weight, 2, (const int64_t[]){ hidden, VX_VISION_PATCH_VALUES });
+    out->segment[0].weight = vx_tensor_reshape(weight, 2, flat);
     out->segment[0].bias = bias;
     return vx_ok();
 }

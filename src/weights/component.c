@@ -34,29 +34,63 @@ static vx_status check_unique(const vx_component *c)
     return vx_ok();
 }
 
-static void collect(vx_component *c, const char **names)
+// llama.cpp numbers the deep-stack mergers by the vision block that each follows; canonical names count them.
+static vx_status number_deepstack(vx_component_entry *entries, int count)
 {
-    int n = 0;
-    for (int f = 0; f < c->shards.files; f++)
-        for (int i = 0; i < vx_safetensors_count(c->shards.file[f]); i++, n++) {
-            c->entries[n].file = c->shards.file[f];
-            c->entries[n].entry = vx_safetensors_at(c->shards.file[f], i);
-            names[n] = c->entries[n].entry->name;
+    static const char prefix[] = "model.visual.deepstack_merger_list.";
+    enum { SIZE = sizeof prefix - 1, MOST = 64 };
+    bool used[MOST] = { false };
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < count; i++) {
+            if (!vx_has_prefix(entries[i].name, prefix)) continue;
+            char *end;
+            const long block = strtol(entries[i].name + SIZE, &end, 10);
+            if (end == entries[i].name + SIZE || *end != '.' || block < 0 || block >= MOST) continue; // refused as unexpected
+            used[block] = true;
+            if (pass == 0) continue;
+            int before = 0;
+            for (long b = 0; b < block; b++) before += used[b];
+            vx_str name = { 0 };
+            vx_str_print(&name, "%s%d%s", prefix, before, end);
+            vx_free(entries[i].name);
+            entries[i].name = vx_str_take(&name);
+            VX_NEED_MEMORY(entries[i].name, "tensor names");
         }
+    return vx_ok();
+}
+
+// The entries of files [first, last), which share a prefix and a layout.
+static vx_status name_files(vx_component *c, int first, int last, const char **names)
+{
+    vx_layout_kind layout;
+    size_t prefix;
+    const int begin = c->count;
+    int n = 0;
+    for (int f = first; f < last; f++)
+        for (int i = 0; i < vx_container_count(&c->shards.file[f]); i++, n++) {
+            c->entries[begin + n].file = &c->shards.file[f];
+            c->entries[begin + n].entry = vx_container_at(&c->shards.file[f], i);
+            names[n] = c->entries[begin + n].entry->name;
+        }
+    VX_TRY(vx_names_prefix(c->kind, names, n, c->path, &prefix));
+    for (int f = first; f < last; f++) c->shards.file[f].prefix = prefix;
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], "scaled_fp8") != 0) names[i] += prefix; // stands at the root, or behind the prefix
+    VX_TRY(vx_names_layout(c->kind, names, n, c->path, &layout));
+    if (first == 0) c->layout = layout;
+    for (int i = 0; i < n; i++) {
+        c->entries[begin + i].name = vx_names_canonical(c->kind, layout, names[i]);
+        VX_NEED_MEMORY(c->entries[begin + i].name, "tensor names");
+        c->count++;
+    }
+    return layout == VX_LAYOUT_LLAMA ? number_deepstack(c->entries + begin, n) : vx_ok();
 }
 
 static vx_status name_all(vx_component *c, const char **names)
 {
-    size_t prefix;
-    collect(c, names);
-    VX_TRY(vx_names_prefix(c->kind, names, c->shards.tensors, c->path, &prefix));
-    for (int i = 0; i < c->shards.tensors; i++) names[i] += prefix;
-    VX_TRY(vx_names_layout(c->kind, names, c->shards.tensors, c->path, &c->layout));
-    for (int i = 0; i < c->shards.tensors; i++) {
-        c->entries[i].name = vx_names_canonical(c->kind, c->layout, names[i]);
-        VX_NEED_MEMORY(c->entries[i].name, "tensor names");
-        c->count++;
-    }
+    if (c->shards.indexed) VX_TRY(name_files(c, 0, c->shards.files, names));
+    else
+        for (int f = 0; f < c->shards.files; f++) VX_TRY(name_files(c, f, f + 1, names));
     qsort(c->entries, (size_t)c->count, sizeof *c->entries, compare_entries);
     return check_unique(c);
 }
@@ -89,56 +123,33 @@ vx_component_entry *vx_component_entry_of(const vx_component *c, const char *nam
     return at < c->count && strcmp(c->entries[at].name, name) == 0 ? &c->entries[at] : NULL;
 }
 
-// ---- order of q, k and v ----
+// ---- what the exporter says ----
 
-static const char *metadata_of(const vx_component *c, const char *key)
+static vx_status check_extent(const vx_component *c, const json_t *config, const char *key, const char *name, int axis)
 {
-    for (int f = 0; f < c->shards.files; f++) {
-        const char *value = vx_safetensors_metadata(c->shards.file[f], key);
-        if (value) return value;
-    }
-    return NULL;
+    int64_t shape[VX_MAX_RANK];
+    int rank;
+    const json_t *said = json_object_get(config, key);
+    vx_component_shape(c, name, &rank, shape);
+    if (!json_is_integer(said) || rank != 2 || json_integer_value(said) == shape[axis]) return vx_ok();
+    return vx_fail(VX_ERR_CONFIG, "%s: the metadata 'config' says that %s is %lld, the shape of '%s' says %lld",
+                   vx_short_path(c->path), key, (long long)json_integer_value(said), name, (long long)shape[axis]);
 }
 
-// ComfyUI's exporter and merges of its files: {"transformer": {"image_model": "minimax_h3", ...}}.
-static bool is_comfy(const vx_component *c)
+// Metadata is a hint and shapes decide, but a contradiction means that one of them is another model's.
+static vx_status check_metadata(const vx_component *c)
 {
-    const char *text = metadata_of(c, "config");
-    json_t *config = NULL;
-    if (!text || vx_json_parse(&config, text, strlen(text), 16, VX_ERR_CONFIG, "metadata").code != VX_OK) return false;
-    const char *model = json_string_value(json_object_get(json_object_get(config, "transformer"), "image_model"));
-    bool comfy = model && strcmp(model, "minimax_h3") == 0;
+    const vx_safetensors *st = c->shards.file[0].safetensors;
+    const char *text = st && c->kind == VX_TRANSFORMER ? vx_safetensors_metadata(st, "config") : NULL;
+    json_t *config;
+    if (!text || vx_json_parse(&config, text, strlen(text), 16, VX_ERR_CONFIG, "metadata").code != VX_OK) return vx_ok();
+    const json_t *of = json_object_get(config, "transformer");
+    vx_status s = check_extent(c, of, "hidden_size", "video_patch_proj.weight", 0);
+    if (s.code == VX_OK) s = check_extent(c, of, "time_embed_dim", "time_embedder.proj_out.weight", 0);
+    if (s.code == VX_OK) s = check_extent(c, of, "adaln_curve_grid", "adaln_t_table", 0);
+    if (s.code == VX_OK) s = check_extent(c, of, "adaln_curve_rank", "adaln_t_table", 1);
     json_decref(config);
-    return comfy;
-}
-
-// DeepBeepMeep's files keep the official order; none of these keys is in ComfyUI's.
-static bool is_deepbeepmeep(const vx_component *c)
-{
-    return (metadata_of(c, "repo_id") && metadata_of(c, "partition") && metadata_of(c, "precision")) ||
-           metadata_of(c, "adaln_curve_rank");
-}
-
-// Nothing in names, shapes or statistics tells the two orders apart and the wrong one gives plausible pictures of nothing,
-// so the order follows from who wrote the file, or is refused (public bugs P23; checkpoints specification 6.2).
-static vx_status decide_qkv(vx_component *c)
-{
-    c->qkv = c->layout == VX_LAYOUT_DIFFUSERS ? VX_QKV_SPLIT : VX_QKV_INTERLEAVED;
-    if (c->kind != VX_TRANSFORMER || c->layout == VX_LAYOUT_DIFFUSERS) return vx_ok();
-    const char *class_name = json_string_value(json_object_get(c->config, "_class_name"));
-    bool official = c->shards.indexed || (class_name && strcmp(class_name, "MiniMaxH3DiTModel") == 0);
-    bool comfy = is_comfy(c), deepbeepmeep = is_deepbeepmeep(c);
-    if (comfy && (deepbeepmeep || c->shards.indexed))
-        return vx_fail(VX_ERR_MODEL_LAYOUT, "%s: the metadata says ComfyUI's grouped QKV rows, the %s says interleaved ones",
-                       vx_short_path(c->path), deepbeepmeep ? "rest of the metadata" : "index of an official set");
-    if (comfy) c->qkv = VX_QKV_GROUPED;
-    if (comfy || deepbeepmeep || official) return vx_ok();
-    return vx_fail_remedy(
-        VX_ERR_MODEL_LAYOUT,
-        "use the official folder with its config.json, the diffusers folder, or a file with its publisher's metadata",
-        "%s: the order of the QKV rows cannot be told (grouped as ComfyUI writes them, or interleaved as the official "
-        "files are): neither 'config' nor 'repo_id' metadata, nor the config.json of an official folder",
-        vx_short_path(c->path));
+    return s;
 }
 
 // ---- what no network needs ----
@@ -153,7 +164,7 @@ static void ignore_late_layers(vx_component *c)
 static void ignore_unneeded(vx_component *c)
 {
     static const char *const prefixes[VX_COMPONENT_KINDS][3] = {
-        [VX_TRANSFORMER] = { "rope.inv_freq" },
+        [VX_TRANSFORMER] = { "rope.inv_freq", "adaln_basis", "adaln_mean" },
         [VX_TEXT_ENCODER] = { "lm_head.", "model.language_model.norm." },
         [VX_VIDEO_VAE] = { "decoder.mask_token", "latents_mean", "latents_std" },
         [VX_AUDIO_VAE] = { "latents_mean", "latents_std" },
@@ -164,42 +175,66 @@ static void ignore_unneeded(vx_component *c)
 
 // ---- public ----
 
-static vx_status open_files(vx_component *c, const char *weights, bool indexed)
+static vx_status open_files(vx_component *c, const char *weights, bool indexed, const char *vision)
 {
     if (indexed) VX_TRY(vx_shards_open_index(&c->shards, weights));
     else VX_TRY(vx_shards_open_file(&c->shards, weights));
+    if (vision && indexed) return vx_fail(VX_ERR_MODEL_LAYOUT, "%s: a set of shards takes no file of a vision tower", c->path);
+    if (vision) VX_TRY(vx_shards_add_file(&c->shards, vision));
     for (int f = 0; f < c->shards.files; f++) {
-        VX_TRY(vx_refuse_adapter(c->shards.file[f]));
-        VX_TRY(vx_refuse_quantised(c->shards.file[f]));
+        VX_TRY(vx_refuse_adapter(&c->shards.file[f]));
+        VX_TRY(vx_refuse_quantiser(&c->shards.file[f]));
     }
     return vx_ok();
 }
 
-static vx_status open_component(vx_component *c)
+static void note_oddities(vx_component *c)
+{
+    for (int f = 0; f < c->shards.files; f++) {
+        const vx_safetensors *st = c->shards.file[f].safetensors;
+        if (st && vx_safetensors_trailing_bytes(st))
+            vx_str_print(&c->notes, "%s%llu bytes after the last tensor", c->notes.size ? "\n" : "",
+                         (unsigned long long)vx_safetensors_trailing_bytes(st));
+        if (st && vx_safetensors_header_bytes(st) >= 8 << 20)
+            vx_str_print(&c->notes, "%sa header of %llu bytes", c->notes.size ? "\n" : "",
+                         (unsigned long long)vx_safetensors_header_bytes(st));
+    }
+}
+
+static vx_status open_component(vx_component *c, const vx_component_params *params)
 {
     vx_source source;
     VX_TRY(vx_source_find(&source, c->kind, c->path));
     c->config = json_incref(source.config);
     c->config_path = source.config_path;
     source.config_path = NULL;
-    vx_status s = open_files(c, source.weights, source.indexed);
+    vx_status s = open_files(c, source.weights, source.indexed, params->vision ? params->vision : source.vision);
     vx_source_free(&source);
     VX_TRY(s);
+    note_oddities(c);
     VX_TRY(build_table(c));
     VX_TRY(vx_refuse_variant(c));
-    VX_TRY(decide_qkv(c));
+    VX_TRY(check_metadata(c));
+    VX_TRY(vx_component_read_layers(c));
+    VX_TRY(vx_component_decide_qkv(c, params->qkv));
     ignore_unneeded(c);
     return vx_ok();
 }
 
 vx_status vx_component_open(vx_component **out, vx_component_kind kind, const char *path)
 {
+    return vx_component_open_as(out, kind, path, NULL);
+}
+
+vx_status vx_component_open_as(vx_component **out, vx_component_kind kind, const char *path, const vx_component_params *params)
+{
     *out = NULL;
     vx_component *c = vx_alloc_array(1, sizeof *c);
     VX_NEED_MEMORY(c, "a component");
     c->kind = kind;
     c->path = vx_strdup(path);
-    vx_status s = c->path ? open_component(c) : vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", path);
+    vx_status s = c->path ? open_component(c, params ? params : &(vx_component_params){ 0 })
+                          : vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", path);
     if (s.code != VX_OK) {
         vx_component_close(&c);
         return vx_within(s, "%s", vx_component_kind_name(kind));
@@ -212,6 +247,7 @@ void vx_component_close(vx_component **out)
 {
     vx_component *c = *out;
     if (!c) return;
+    vx_component_free_layers(c);
     for (int i = 0; i < c->shards.tensors && c->entries; i++) {
         vx_free(c->entries[i].name);
         if (c->entries[i].copy) vx_pages_free(c->entries[i].copy, c->entries[i].copy_bytes);
@@ -252,6 +288,11 @@ uint64_t vx_component_bytes(const vx_component *c)
 
 vx_status vx_component_check(const vx_component *c)
 {
-    for (int f = 0; f < c->shards.files; f++) VX_TRY(vx_safetensors_check(c->shards.file[f]));
+    for (int f = 0; f < c->shards.files; f++) VX_TRY(vx_container_check(&c->shards.file[f]));
     return vx_ok();
+}
+
+const char *vx_component_notes(const vx_component *c)
+{
+    return c->notes.data ? c->notes.data : "";
 }

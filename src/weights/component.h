@@ -18,14 +18,22 @@ typedef enum vx_component_kind {
     VX_AUDIO_VAE,
     VX_COMPONENT_KINDS
 } vx_component_kind;
-typedef enum vx_layout_kind { VX_LAYOUT_OFFICIAL, VX_LAYOUT_DIFFUSERS } vx_layout_kind;
+// Whose names a file has. LLAMA is llama.cpp's spelling of text encoders.
+typedef enum vx_layout_kind { VX_LAYOUT_OFFICIAL, VX_LAYOUT_DIFFUSERS, VX_LAYOUT_LLAMA } vx_layout_kind;
 
 typedef struct vx_component vx_component;
 
-// path: a folder with config.json and one file or an indexed set, or one .safetensors file. Only headers are read. Refused by
-// name: quantised, pruned, sparse-attention and PDD checkpoints, adapters, GGUF, pickles, a transformer's file whose QKV order
-// nothing tells (VX_ERR_TENSOR_DTYPE, _MODEL_LAYOUT, _FILE_PICKLE); another component or model (VX_ERR_MODEL_UNKNOWN).
+// path: a folder with config.json and one file or an indexed set, or one .safetensors or .gguf file. Only headers are read, and
+// the markers of quantised layers. Refused by name: formats of other quantisers, sparse-attention and PDD checkpoints, adapters,
+// pickles, a transformer's file whose QKV order nothing tells (VX_ERR_QUANT_FORMAT, _MODEL_LAYOUT, _FILE_PICKLE, _MODEL_QKV);
+// another component or model (VX_ERR_MODEL_UNKNOWN).
 vx_status vx_component_open(vx_component **out, vx_component_kind kind, const char *path);
+typedef enum vx_qkv_statement { VX_QKV_BY_FILE, VX_QKV_STATED_GROUPED, VX_QKV_STATED_INTERLEAVED } vx_qkv_statement;
+typedef struct vx_component_params {
+    vx_qkv_statement qkv; // --qkv-layout: believed before anything that a file says
+    const char *vision;   // text encoder: the file of its vision tower, where that is another one; NULL: none
+} vx_component_params;
+vx_status vx_component_open_as(vx_component **out, vx_component_kind kind, const char *path, const vx_component_params *params);
 void vx_component_close(vx_component **c);
 
 vx_component_kind vx_component_kind_of(const vx_component *c);
@@ -47,7 +55,15 @@ vx_status vx_config_float(const vx_component *c, const char *name, const char *o
 vx_status vx_config_ints(const vx_component *c, const char *name, int count, int64_t *out, bool *found);
 vx_status vx_config_floats(const vx_component *c, const char *name, int count, float *out, bool *found);
 
-uint64_t vx_component_bytes(const vx_component *c);  // of all tensors in its files
+uint64_t vx_component_bytes(const vx_component *c); // of all tensors in its files
+// Who wrote the files: "official", "diffusers", "comfyui", "gguf", "lightx2v", "deepbeepmeep".
+const char *vx_component_origin(const vx_component *c);
+// "interleaved", "grouped", "separate" rows of QKV, and how that was told.
+const char *vx_component_qkv_order(const vx_component *c, const char **reason);
+// Looks at some rows of a transformer and notes where they contradict that order. Reads about 20 MB of the full model.
+void vx_component_check_qkv(vx_component *c);
+// What is odd about the files, a line each; "" if nothing.
+const char *vx_component_notes(const vx_component *c);
 vx_status vx_component_check(const vx_component *c); // VX_ERR_FILE_CHANGED if a file was hurt while mapped
 
 bool vx_component_has(const vx_component *c, const char *name);
@@ -62,8 +78,19 @@ vx_status vx_component_tensor(vx_component *c, const char *name, vx_dtype dtype,
     vx_component_tensor((c), (name), (dtype), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
                         (const int64_t[]){ __VA_ARGS__ }, (out))
 
-// name.weight [n, k] and, if `bias`, name.bias [n].
+// A quantised tensor asked for in this way is decoded to f32, once: right for vectors and small tables, not for matrices.
+
+// Two tensors of one shape as one, along a new axis: llama.cpp keeps the frames of a kernel apart. The component owns the f32
+// copy.
+vx_status vx_component_stack(vx_component *c, const char *first, const char *second, int rank, const int64_t *shape, int axis,
+                             vx_tensor *out);
+
+// name.weight [n, k] and, if `bias`, name.bias [n]. Quantised matrices stay as they are: the segment's quant says how to read
+// them, companions (scales) are checked here. Errors: VX_ERR_QUANT_SCALE.
 vx_status vx_component_linear(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *out);
+
+// The same as the next segment of `w`, beside those that are there.
+vx_status vx_component_rows(vx_component *c, const char *name, int64_t n, int64_t k, bool bias, vx_weight *w);
 
 // The fused query-key-value product of `heads` heads: one matrix interleaved per head (official) or in thirds
 // (ComfyUI's files), or three (diffusers).

@@ -81,8 +81,7 @@ vx_status vx_refuse_foreign(const void *bytes, size_t size, const char *path)
         return vx_fail_remedy(VX_ERR_FILE_PICKLE, "use a .safetensors file of the same model",
                               "%s is a pickle of protocol %d, not safetensors; unpickling runs code", file, b[1]);
     if (size >= 4 && memcmp(b, "GGUF", 4) == 0)
-        return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "use the official, the diffusers or a BF16 .safetensors checkpoint",
-                              "%s is a GGUF file; GGUF checkpoints are not supported", file);
+        return vx_fail(VX_ERR_FILE_FORMAT, "%s is a GGUF file, expected safetensors", file);
     return vx_ok();
 }
 

@@ -4,6 +4,7 @@
 //   config.json  diffusion_pytorch_model.safetensors[.index.json]                      diffusers
 //   config.json  source/config.json  source/model.safetensors                          official video VAE
 //   config.json  metadata.json  model.safetensors                                      official audio VAE
+//   anything.gguf  mmproj-anything.gguf                                                a text encoder and its vision tower
 //   anything.safetensors                                                               one file beside its config.json, or alone
 #include "weights/locate.h"
 
@@ -71,6 +72,8 @@ typedef struct listing {
     char *index, *file; // the first of each, in no order
     int indexes, files; // .safetensors.index.json, .safetensors
     char *pickle, *gguf;
+    int ggufs;   // without vision towers
+    char *tower; // a .gguf of a vision tower: llama.cpp's name for one begins with mmproj
 } listing;
 
 static vx_status note(char **slot, const char *name)
@@ -87,6 +90,7 @@ static void listing_free(listing *l)
     vx_free(l->file);
     vx_free(l->pickle);
     vx_free(l->gguf);
+    vx_free(l->tower);
 }
 
 static vx_status list_entry(listing *l, const char *name)
@@ -100,7 +104,11 @@ static vx_status list_entry(listing *l, const char *name)
         l->files++;
         return note(&l->file, name);
     }
-    if (vx_has_suffix(name, ".gguf")) return note(&l->gguf, name);
+    if (vx_has_suffix(name, ".gguf") && vx_has_prefix(name, "mmproj")) return note(&l->tower, name);
+    if (vx_has_suffix(name, ".gguf")) {
+        l->ggufs++;
+        return note(&l->gguf, name);
+    }
     if (vx_refuse_pickle_name(name).code != VX_OK) return note(&l->pickle, name);
     return vx_ok();
 }
@@ -139,13 +147,15 @@ static vx_status choose(const listing *l, const char *folder, const char **name,
     *indexed = l->indexes == 1;
     *name = *indexed ? l->index : l->file;
     if (*name) return vx_ok();
-    if (l->gguf)
-        return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "use the official, the diffusers or a BF16 .safetensors checkpoint",
-                              "%s holds '%s'; GGUF checkpoints are not supported", where, l->gguf);
+    if (l->ggufs > 1)
+        return vx_fail_remedy(VX_ERR_MODEL_AMBIGUOUS, "name the one file", "%s: %d .gguf files, expected one", where, l->ggufs);
+    *name = l->gguf;
+    if (*name) return vx_ok();
     if (l->pickle)
         return vx_fail_remedy(VX_ERR_FILE_PICKLE, "use the .safetensors files of the same model",
                               "%s holds '%s' and no .safetensors file; pickled files are never opened", where, l->pickle);
-    return vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no weights: looked for .safetensors.index.json and .safetensors files", where);
+    return vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no weights: looked for .safetensors.index.json, .safetensors and .gguf files",
+                   where);
 }
 
 static vx_status find_weights(vx_source *out, const char *folder)
@@ -156,7 +166,8 @@ static vx_status find_weights(vx_source *out, const char *folder)
     if (s.code == VX_OK) s = choose(&l, folder, &name, &out->indexed);
     if (s.code == VX_OK) {
         out->weights = vx_path_join(folder, name);
-        if (!out->weights) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        if (name == l.gguf && l.tower) out->vision = vx_path_join(folder, l.tower);
+        if (!out->weights || (name == l.gguf && l.tower && !out->vision)) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
     }
     listing_free(&l);
     return s;
@@ -300,6 +311,7 @@ vx_status vx_source_find(vx_source *out, vx_component_kind kind, const char *pat
 void vx_source_free(vx_source *s)
 {
     vx_free(s->weights);
+    vx_free(s->vision);
     vx_free(s->config_path);
     json_decref(s->config);
     *s = (vx_source){ 0 };

@@ -5,7 +5,8 @@
 #include "weights/component.h"
 
 typedef struct vx_source {
-    char *weights; // a .safetensors file, or an index if `indexed`
+    char *weights; // a .safetensors or .gguf file, or an index if `indexed`
+    char *vision;  // text encoder: the file of its vision tower beside it; NULL: none
     bool indexed;
     json_t *config;    // NULL: none
     char *config_path; // of the outermost configuration; NULL: none

@@ -51,25 +51,38 @@ vx_variant vx_variant_of_parents(const char *path)
     return VX_VARIANT_UNKNOWN;
 }
 
-static vx_status read_layout(vx_model_map *map, const vx_safetensors *st, const char *path)
+vx_variant vx_variant_of_file(const vx_container *file, const char *path, const char **reason)
 {
-    int count = vx_safetensors_count(st);
+    // A folder's name is the publisher's, metadata the exporter's, a file's name anybody's.
+    vx_variant v = vx_variant_of_parents(path);
+    if (v != VX_VARIANT_UNKNOWN) return *reason = "the folder's name", v;
+    const char *partition = vx_container_metadata(file, "partition");
+    if (partition) v = vx_variant_of_name(partition);
+    if (v != VX_VARIANT_UNKNOWN) return *reason = "the file's metadata", v;
+    v = variant_of_file_name(vx_path_name(path));
+    if (v != VX_VARIANT_UNKNOWN) *reason = "the file's name";
+    return v;
+}
+
+static vx_status read_layout(vx_model_map *map, const vx_container *file, const char *path)
+{
+    int count = vx_container_count(file);
     const char **names = vx_alloc_array((size_t)count, sizeof *names);
     VX_NEED_MEMORY(names, "tensor names");
-    for (int i = 0; i < count; i++) names[i] = vx_safetensors_at(st, i)->name;
+    for (int i = 0; i < count; i++) names[i] = vx_container_at(file, i)->name;
     size_t prefix = 0;
     vx_status s = vx_names_prefix(VX_TRANSFORMER, names, count, path, &prefix);
-    for (int i = 0; i < count; i++) names[i] += prefix;
+    for (int i = 0; i < count; i++)
+        if (strlen(names[i]) > prefix) names[i] += prefix;
     if (s.code == VX_OK) s = vx_names_layout(VX_TRANSFORMER, names, count, path, &map->layout);
     vx_free(names);
     return s;
 }
 
 // ComfyUI's exporter writes the shifts into its 'config'.
-static vx_status read_metadata(vx_model_map *map, const vx_safetensors *st)
+static vx_status read_shifts(vx_model_map *map, const vx_container *file)
 {
-    const char *partition = vx_safetensors_metadata(st, "partition"), *text = vx_safetensors_metadata(st, "config");
-    if (partition) map->variant = vx_variant_of_name(partition);
+    const char *text = vx_container_metadata(file, "config");
     json_t *config;
     if (!text || vx_json_parse(&config, text, strlen(text), 16, VX_ERR_CONFIG, "metadata").code != VX_OK) return vx_ok();
     const json_t *transformer = json_object_get(config, "transformer");
@@ -81,19 +94,18 @@ static vx_status read_metadata(vx_model_map *map, const vx_safetensors *st)
 
 vx_status vx_model_file_read(vx_model_map *map, const char *path)
 {
-    vx_safetensors *st;
+    vx_container file;
     VX_TRY(vx_refuse_shard_name(path));
-    VX_TRY(vx_safetensors_open(&st, path, NULL));
-    vx_variant above = vx_variant_of_parents(path);
-    vx_status s = vx_refuse_adapter(st);
-    if (s.code == VX_OK) s = read_layout(map, st, path);
-    if (s.code == VX_OK) s = read_metadata(map, st);
-    vx_safetensors_close(&st);
+    VX_TRY(vx_container_open(&file, path));
+    vx_status s = vx_refuse_adapter(&file);
+    if (s.code == VX_OK) s = read_layout(map, &file, path);
+    if (s.code == VX_OK) s = read_shifts(map, &file);
+    if (s.code == VX_OK) map->variant = vx_variant_of_file(&file, path, &map->variant_reason);
+    vx_container_close(&file);
     VX_TRY(s);
-    // A folder's name is the publisher's, metadata the exporter's, a file's name anybody's.
-    if (above != VX_VARIANT_UNKNOWN) map->variant = above;
-    if (map->variant == VX_VARIANT_UNKNOWN) map->variant = variant_of_file_name(vx_path_name(path));
-    map->component[VX_TRANSFORMER] = vx_strdup(path);
-    VX_NEED_MEMORY(map->component[VX_TRANSFORMER], path);
+    char *copy = vx_strdup(path);
+    VX_NEED_MEMORY(copy, path);
+    vx_free(map->component[VX_TRANSFORMER]);
+    map->component[VX_TRANSFORMER] = copy;
     return vx_ok();
 }

@@ -2,6 +2,7 @@
 #ifndef VX_WEIGHTS_MODEL_FILE_H
 #define VX_WEIGHTS_MODEL_FILE_H
 
+#include "weights/container.h"
 #include "weights/model_map.h"
 
 // "fl2va" and "ref2va", in any case.
@@ -13,5 +14,7 @@ vx_status vx_shift_member(const json_t *object, const char *key, double *shift, 
 
 // Fills component, variant, layout and shifts from the file's header, metadata and name.
 vx_status vx_model_file_read(vx_model_map *map, const char *path);
+// Which partition a transformer's file is, by the folders above it, its metadata, its name; *reason is set where one says so.
+vx_variant vx_variant_of_file(const vx_container *file, const char *path, const char **reason);
 
 #endif

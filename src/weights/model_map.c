@@ -3,6 +3,7 @@
 //   ROOT/FL2VA, ROOT/Ref2VA      official partitions, each: model_index.json with _minimax_h3, transformer/, text_encoder/,
 //                                tokenizer/, video_vae/, audio_vae/
 //   ROOT                         diffusers: transformer/ (FL2VA), transformer_ref/ (Ref2VA), vae/, scheduler/ and the rest
+//   ROOT                         ComfyUI: diffusion_models/, text_encoders/, vae/; or single files side by side
 //   a folder, a file             the transformer alone
 //
 // Both partitions share everything but the transformer, so what one lacks is taken from the other.
@@ -19,6 +20,7 @@
 #include "weights/foreign.h"
 #include "weights/model_file.h"
 #include "weights/names.h"
+#include "weights/single_files.h"
 
 enum { MOST_INDEX = 1 << 20, SCHEMA = 1 };
 
@@ -92,6 +94,7 @@ static vx_status read_model_index(vx_model_map *map, const char *folder, bool *o
     vx_status s = vx_ok();
     if (json_is_object(own)) {
         *official = true;
+        map->variant_reason = "model_index.json";
         const char *partition = json_string_value(json_object_get(own, "partition"));
         map->variant = partition ? vx_variant_of_name(partition) : VX_VARIANT_UNKNOWN;
         if (map->variant == VX_VARIANT_UNKNOWN)
@@ -195,8 +198,10 @@ static vx_status take_partition(vx_model_map *map, const char *folder)
     char name[128];
     VX_TRY(read_model_index(map, folder, &official));
     vx_variant by_name = vx_variant_of_name(last_name(name, folder));
-    if (!official) map->variant = by_name;
-    else if (by_name != VX_VARIANT_UNKNOWN && by_name != map->variant)
+    if (!official) {
+        map->variant = by_name;
+        if (by_name != VX_VARIANT_UNKNOWN) map->variant_reason = "the folder's name";
+    } else if (by_name != VX_VARIANT_UNKNOWN && by_name != map->variant)
         vx_log(VX_LOG_WARNING, "the folder '%s' holds the %s partition, as its model_index.json says", name,
                variant_name(map->variant));
     VX_TRY(take_folder(&map->component[VX_TRANSFORMER], folder, "transformer"));
@@ -216,6 +221,7 @@ static vx_status take_diffusers(vx_model_map *map, const char *folder, vx_varian
                               "%s: the %s transformer ('%s') is not there, only the other partition's", vx_short_path(folder),
                               variant_name(map->variant), map->variant == VX_VARIANT_FL2VA ? "transformer" : "transformer_ref");
     map->layout = VX_LAYOUT_DIFFUSERS;
+    map->variant_reason = "the folder's name";
     VX_TRY(take_folder(&map->component[VX_TRANSFORMER], folder,
                        map->variant == VX_VARIANT_FL2VA ? "transformer" : "transformer_ref"));
     VX_TRY(read_class(map->component[VX_TRANSFORMER], &known, &map->layout));
@@ -277,7 +283,7 @@ static vx_status take_component(vx_model_map *map, const char *folder)
     VX_TRY(read_class(folder, &known, &map->layout));
     if (!known)
         return vx_fail_remedy(
-            VX_ERR_MODEL_UNKNOWN, "give the downloaded model's folder, or the transformer's .safetensors file",
+            VX_ERR_MODEL_UNKNOWN, "give the downloaded model's folder, or the transformer's .safetensors or .gguf file",
             "'%s' holds no MiniMax H3 model: looked for FL2VA/, Ref2VA/, transformer/, transformer_ref/, model_index.json "
             "with '_minimax_h3', and config.json of its transformer",
             folder);
@@ -286,17 +292,44 @@ static vx_status take_component(vx_model_map *map, const char *folder)
     if (map->layout == VX_LAYOUT_DIFFUSERS && strcmp(name, "transformer_ref") == 0) map->variant = VX_VARIANT_REF2VA;
     else if (map->layout == VX_LAYOUT_DIFFUSERS && strcmp(name, "transformer") == 0) map->variant = VX_VARIANT_FL2VA;
     else map->variant = vx_variant_of_parents(folder);
+    if (map->variant != VX_VARIANT_UNKNOWN) map->variant_reason = "the folder's name";
     return set(&map->component[VX_TRANSFORMER], vx_strdup(folder));
 }
 
-static vx_status take_folder_model(vx_model_map *map, const char *folder, vx_variant wanted)
+static vx_status take_folder_model(vx_model_map *map, const vx_model_map_params *p, vx_variant wanted)
 {
+    const char *folder = p->model;
+    bool files;
     tree t = { 0 };
     VX_TRY(look(&t, folder));
     if (t.official) return take_partition(map, folder);
     if (t.fl2va || t.ref2va) return take_below(map, &t, folder, wanted);
     if (t.transformer || t.transformer_ref) return take_diffusers(map, folder, wanted);
+    VX_TRY(vx_single_files_here(folder, &files));
+    if (files) {
+        VX_TRY(vx_single_files_take(map, folder, p, wanted));
+        if (map->component[VX_TRANSFORMER]) return vx_ok();
+    }
     return take_component(map, folder);
+}
+
+// What lies around a transformer's file, if it is in one of ComfyUI's folders.
+static vx_status take_around(vx_model_map *map, const vx_model_map_params *p)
+{
+    const char *end = vx_path_name(p->model);
+    while (end > p->model && end[-1] == '/') end--;
+    char *parent = vx_strndup(p->model, (size_t)(end - p->model));
+    VX_NEED_MEMORY(parent, p->model);
+    char name[128];
+    last_name(name, parent);
+    vx_status s = vx_ok();
+    if (strcmp(name, "diffusion_models") == 0 || strcmp(name, "unet") == 0) {
+        char *above = vx_path_join(parent, "..");
+        s = above ? vx_single_files_take(map, above, p, VX_VARIANT_UNKNOWN) : vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        vx_free(above);
+    }
+    vx_free(parent);
+    return s;
 }
 
 // ---- variant and overrides ----
@@ -304,8 +337,10 @@ static vx_status take_folder_model(vx_model_map *map, const char *folder, vx_var
 static vx_status settle_variant(vx_model_map *map, const vx_model_map_params *p)
 {
     const char *where = vx_short_path(p->model);
-    if (map->variant == VX_VARIANT_UNKNOWN) map->variant = p->stated;
-    else if (p->stated != VX_VARIANT_UNKNOWN && p->stated != map->variant)
+    if (map->variant == VX_VARIANT_UNKNOWN && p->stated != VX_VARIANT_UNKNOWN) {
+        map->variant = p->stated;
+        map->variant_reason = "--variant";
+    } else if (p->stated != VX_VARIANT_UNKNOWN && p->stated != map->variant)
         return vx_fail(VX_ERR_MODEL_VARIANT, "%s is the %s partition, but --variant says %s", where, variant_name(map->variant),
                        variant_name(p->stated));
     if (p->variant == VX_VARIANT_UNKNOWN || p->variant == map->variant) return vx_ok();
@@ -334,12 +369,16 @@ static vx_status find(vx_model_map *map, const vx_model_map_params *p)
     VX_TRY(set(&map->root, vx_strdup(p->model)));
     VX_TRY(vx_refuse_dangling(p->model, VX_ERR_MODEL_OPEN));
     vx_variant wanted = p->variant == VX_VARIANT_UNKNOWN ? p->stated : p->variant;
-    if (vx_folder_exists(p->model)) VX_TRY(take_folder_model(map, p->model, wanted));
-    else VX_TRY(vx_model_file_read(map, p->model)); // also says what a path is that is neither
+    if (vx_folder_exists(p->model)) VX_TRY(take_folder_model(map, p, wanted));
+    else {
+        VX_TRY(vx_model_file_read(map, p->model)); // also says what a path is that is neither
+        VX_TRY(take_around(map, p));
+    }
     VX_TRY(settle_variant(map, p));
     VX_TRY(override(&map->component[VX_TEXT_ENCODER], p->text_encoder, false));
     VX_TRY(override(&map->component[VX_VIDEO_VAE], p->video_vae, false));
     VX_TRY(override(&map->component[VX_AUDIO_VAE], p->audio_vae, false));
+    VX_TRY(override(&map->vision, p->vision, false));
     return override(&map->tokenizer, p->tokenizer, true);
 }
 
@@ -355,6 +394,7 @@ void vx_model_map_free(vx_model_map *map)
 {
     for (int i = 0; i < VX_COMPONENT_KINDS; i++) vx_free(map->component[i]);
     vx_free(map->tokenizer);
+    vx_free(map->vision);
     vx_free(map->root);
     *map = (vx_model_map){ 0 };
 }

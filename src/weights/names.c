@@ -59,6 +59,42 @@ static const rule text_rules[] = {
     { HEAD, "model", "model.language_model" },
 };
 
+// llama.cpp's spelling; its query and key rows stand as transformers has them.
+static const rule llama_text_rules[] = {
+    { HEAD, "token_embd", "model.language_model.embed_tokens" },
+    { HEAD, "output_norm", "model.language_model.norm" },
+    { HEAD, "output", "lm_head" },
+    { HEAD, "blk", "model.language_model.layers" },
+    { INSIDE, "attn_q", "self_attn.q_proj" },
+    { INSIDE, "attn_k", "self_attn.k_proj" },
+    { INSIDE, "attn_v", "self_attn.v_proj" },
+    { INSIDE, "attn_output", "self_attn.o_proj" },
+    { INSIDE, "attn_q_norm", "self_attn.q_norm" },
+    { INSIDE, "attn_k_norm", "self_attn.k_norm" },
+    { INSIDE, "attn_norm", "input_layernorm" },
+    { INSIDE, "ffn_norm", "post_attention_layernorm" },
+    { INSIDE, "ffn_gate", "mlp.gate_proj" },
+    { INSIDE, "ffn_up", "mlp.up_proj" },
+    { INSIDE, "ffn_down", "mlp.down_proj" },
+};
+static const rule llama_vision_rules[] = {
+    { HEAD, "v.blk", "model.visual.blocks" },
+    { HEAD, "v.post_ln", "model.visual.merger.norm" },
+    { HEAD, "mm.0", "model.visual.merger.linear_fc1" },
+    { HEAD, "mm.2", "model.visual.merger.linear_fc2" },
+    { HEAD, "v.position_embd", "model.visual.pos_embed" },
+    { HEAD, "v.patch_embd", "model.visual.patch_embed.proj" }, // .weight and .weight.1: a frame each
+    { HEAD, "v.deepstack", "model.visual.deepstack_merger_list" },
+    { INSIDE, "attn_qkv", "attn.qkv" },
+    { INSIDE, "attn_out", "attn.proj" },
+    { INSIDE, "ffn_up", "mlp.linear_fc1" },
+    { INSIDE, "ffn_down", "mlp.linear_fc2" },
+    { INSIDE, "ln1", "norm1" },
+    { INSIDE, "ln2", "norm2" },
+    { INSIDE, "fc1", "linear_fc1" },
+    { INSIDE, "fc2", "linear_fc2" },
+};
+
 static const char *const kind_names[VX_COMPONENT_KINDS] = { "transformer", "text encoder", "video VAE", "audio VAE" };
 
 const char *vx_component_kind_name(vx_component_kind kind)
@@ -106,7 +142,10 @@ static char *apply(const char *name, const rule *rules, size_t count, bool first
 char *vx_names_canonical(vx_component_kind kind, vx_layout_kind layout, const char *name)
 {
     switch (kind) {
-    case VX_TEXT_ENCODER: return APPLY(name, text_rules, true);
+    case VX_TEXT_ENCODER:
+        if (layout != VX_LAYOUT_LLAMA) return APPLY(name, text_rules, true);
+        if (vx_has_prefix(name, "v.") || vx_has_prefix(name, "mm.")) return APPLY(name, llama_vision_rules, false);
+        return APPLY(name, llama_text_rules, false);
     case VX_AUDIO_VAE: return APPLY(name, audio_rules, true);
     case VX_VIDEO_VAE: return layout == VX_LAYOUT_DIFFUSERS ? APPLY(name, video_rules, false) : vx_strdup(name);
     case VX_TRANSFORMER: return layout == VX_LAYOUT_DIFFUSERS ? APPLY(name, transformer_rules, false) : vx_strdup(name);
@@ -150,7 +189,9 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
         [VX_AUDIO_VAE] = { "audio_vae.", "model." },
     };
     *prefix = 0;
-    if (count == 0) return vx_ok();
+    int root = 0; // a marker that stands before the prefix
+    for (int i = 0; i < count; i++) root += strcmp(names[i], "scaled_fp8") == 0;
+    if (count == root) return vx_ok();
     size_t encoder = kind == VX_TEXT_ENCODER ? text_encoder_prefix(names[0]) : 0;
     for (int i = 0; i < 5; i++) {
         const char *candidate = i == 4 ? (encoder ? names[0] : NULL) : candidates[kind][i];
@@ -159,8 +200,8 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
         int found = count_prefixed(names, count, candidate, size);
         if (found == 0) continue;
         if (kind == VX_TRANSFORMER && strcmp(candidate, "model.") == 0 && !has_blocks(names, count, size)) continue;
-        if (found != count && kind == VX_AUDIO_VAE) continue; // "model." may begin the names of another component
-        if (found != count)
+        if (found != count - root && kind == VX_AUDIO_VAE) continue; // "model." may begin the names of another component
+        if (found != count - root)
             return vx_fail(VX_ERR_MODEL_LAYOUT, "%s: %d of %d tensors have the prefix '%.*s', expected all or none",
                            vx_short_path(path), found, count, (int)size, candidate);
         *prefix = size;
@@ -171,23 +212,26 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
 
 // ---- layout ----
 
+enum { MOST_HEADS = 8 };
 // Heads of names that only one layout has.
-static const char *const signs[VX_COMPONENT_KINDS][2][4] = {
+static const char *const signs[VX_COMPONENT_KINDS][2][MOST_HEADS] = {
     [VX_TRANSFORMER] = { { "blocks", "video_patch_proj", "audio_patch_proj", "final_layer" },
                          { "transformer_blocks", "audio_proj_in", "context_embedder", "norm_out" } },
     [VX_VIDEO_VAE] = { { "decoder.x_embedder", "encoder.down", NULL }, { "decoder.proj_in", "encoder.down_blocks", NULL } },
 };
 // Heads of which one at least must be there, in either layout: other models share the names above.
-static const char *const proof[VX_COMPONENT_KINDS][4] = {
+static const char *const proof[VX_COMPONENT_KINDS][MOST_HEADS] = {
     [VX_TRANSFORMER] = { "audio_patch_proj", "audio_proj_in", "video_patch_proj", "context_embedder" },
-    [VX_TEXT_ENCODER] = { "model.language_model", "language_model", "model.layers", "model.embed_tokens" },
-    [VX_VIDEO_VAE] = { "decoder.x_embedder", "decoder.proj_in", "decoder.transformer_blocks", NULL },
-    [VX_AUDIO_VAE] = { "dec_in_proj", "pre_block", "decoder.conv_pre", NULL },
+    [VX_TEXT_ENCODER] = { "model.language_model", "language_model", "model.layers", "model.embed_tokens", "model.visual",
+                          "visual" },
+    [VX_VIDEO_VAE] = { "decoder.x_embedder", "decoder.proj_in", "decoder.transformer_blocks" },
+    [VX_AUDIO_VAE] = { "dec_in_proj", "pre_block", "decoder.conv_pre" },
 };
+static const char *const llama[MOST_HEADS] = { "blk", "token_embd", "v.blk", "v.patch_embd" };
 
 static const char *find_sign(const char *const *names, int count, const char *const *heads)
 {
-    for (int h = 0; h < 4 && heads[h]; h++)
+    for (int h = 0; h < MOST_HEADS && heads[h]; h++)
         for (int i = 0; i < count; i++)
             if (find_part(names[i], heads[h], HEAD)) return names[i];
     return NULL;
@@ -203,6 +247,8 @@ static const char *other_kind(vx_component_kind kind, const char *const *names, 
 vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int count, const char *path, vx_layout_kind *layout)
 {
     const char *file = vx_short_path(path);
+    *layout = VX_LAYOUT_LLAMA;
+    if (kind == VX_TEXT_ENCODER && find_sign(names, count, llama)) return vx_ok();
     if (count == 0) return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s holds no tensors: no %s of MiniMax H3", file, kind_names[kind]);
     if (!find_sign(names, count, proof[kind])) {
         const char *other = other_kind(kind, names, count);
@@ -221,4 +267,20 @@ vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int 
                        official, diffusers);
     if (diffusers) *layout = VX_LAYOUT_DIFFUSERS;
     return vx_ok();
+}
+
+bool vx_names_kind(const char *const *names, int count, vx_component_kind *kind)
+{
+    const char **bare = vx_alloc_array((size_t)count + 1, sizeof *bare);
+    bool found = false;
+    for (int k = 0; bare && k < VX_COMPONENT_KINDS && !found; k++) {
+        vx_layout_kind layout;
+        size_t prefix;
+        if (vx_names_prefix((vx_component_kind)k, names, count, "", &prefix).code != VX_OK) continue;
+        for (int i = 0; i < count; i++) bare[i] = strlen(names[i]) > prefix ? names[i] + prefix : names[i];
+        found = vx_names_layout((vx_component_kind)k, bare, count, "", &layout).code == VX_OK;
+        if (found) *kind = (vx_component_kind)k;
+    }
+    vx_free(bare);
+    return found;
 }

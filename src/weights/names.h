@@ -12,6 +12,9 @@ vx_status vx_names_prefix(vx_component_kind kind, const char *const *names, int 
 // Names without the prefix. VX_ERR_MODEL_UNKNOWN if they are not this kind's, VX_ERR_MODEL_LAYOUT if they mix layouts.
 vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int count, const char *path, vx_layout_kind *layout);
 
+// Which component a file of these names (with whatever prefix) is; false if none.
+bool vx_names_kind(const char *const *names, int count, vx_component_kind *kind);
+
 // Canonical name, owned by the caller; NULL when out of memory.
 char *vx_names_canonical(vx_component_kind kind, vx_layout_kind layout, const char *name);
 

@@ -6,53 +6,60 @@
 #include "base/str.h"
 #include "weights/foreign.h"
 
-static const char unquantised[] = "use the official, the diffusers or a BF16 single-file checkpoint";
+static const char supported[] = "use a file in one of the formats of docs/formats.md";
 
-static vx_status quantised(const vx_safetensors *st, const char *what, const char *name)
+// Endings of tensors that only these tools write (checkpoints specification 3.9).
+static const struct quantiser {
+    const char *ending, *tool;
+} quantisers[] = {
+    { ".weight._data", "quanto" },
+    { ".weight._scale", "quanto" },
+    { ".weight_scale_inv", "block-FP8 (128x128)" },
+    { ".absmax", "bitsandbytes" },
+    { ".nested_absmax", "bitsandbytes" },
+    { ".quant_map", "bitsandbytes" },
+    { ".weight.quant_state.bitsandbytes__nf4", "bitsandbytes NF4" },
+    { ".quant_state.bitsandbytes__fp4", "bitsandbytes FP4" },
+    { ".weight_packed", "compressed-tensors" },
+    { ".smooth_factor", "SVDQuant (Nunchaku)" },
+    { ".smooth_factor_orig", "SVDQuant (Nunchaku)" },
+    { ".wscales", "SVDQuant (Nunchaku)" },
+    { ".qzeros", "GPTQ or AWQ" },
+    { ".g_idx", "GPTQ" },
+    { ".weight_zeros", "awq_w4a16" },
+    { ".scales", "MLX or GPTQ" },
+    { ".qweight", "GPTQ, AWQ or SVDQuant" },
+};
+
+static vx_status refuse_tool(const vx_container *file, const char *tool, const char *found, const char *name)
 {
-    return vx_fail_remedy(VX_ERR_TENSOR_DTYPE, unquantised, "%s: quantised checkpoints are not supported: %s '%.200s'",
-                          vx_short_path(vx_safetensors_path(st)), what, name);
+    return vx_fail_remedy(VX_ERR_QUANT_FORMAT, supported, "%s is quantised by %s, which is not supported: found %s '%.200s'",
+                          vx_short_path(vx_container_path(file)), tool, found, name);
 }
 
-// Companions that only quantisers write: ComfyUI, legacy FP8, ModelOpt, quanto, bitsandbytes, GPTQ/AWQ, MLX.
-static bool is_marker(const char *name)
+vx_status vx_refuse_quantiser(const vx_container *file)
 {
-    static const char *const endings[] = { ".comfy_quant",      ".weight_scale",    ".weight_scale_2", ".weight_scale_inv",
-                                           ".scale_weight",     ".scale_input",     ".input_scale",    ".weight_s_rel",
-                                           ".weight_s_channel", ".pre_quant_scale", ".weight._data",   ".weight._scale",
-                                           ".absmax",           ".weight_packed",   ".qweight",        ".qzeros",
-                                           ".scales",           ".weight_zeros" };
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (vx_has_suffix(name, endings[i])) return true;
-    return vx_has_suffix(name, "scaled_fp8");
-}
-
-vx_status vx_refuse_quantised(const vx_safetensors *st)
-{
-    for (int i = 0; i < vx_safetensors_count(st); i++) {
-        const vx_safetensors_entry *e = vx_safetensors_at(st, i);
-        if (is_marker(e->name)) return quantised(st, "found the tensor", e->name);
-        bool real = e->dtype == VX_F32 || e->dtype == VX_BF16 || e->dtype == VX_F16 || e->dtype == VX_F64;
-        if (real || !vx_has_suffix(e->name, ".weight")) continue;
-        return vx_fail_remedy(VX_ERR_TENSOR_DTYPE, unquantised,
-                              "%s: quantised checkpoints are not supported: tensor '%.200s' is %s, "
-                              "expected F32, BF16 or F16",
-                              vx_short_path(vx_safetensors_path(st)), e->name, vx_dtype_name(e->dtype));
-    }
-    static const char *const keys[] = { "_quantization_metadata", "quantization_format" };
-    for (int i = 0; i < 2; i++)
-        if (vx_safetensors_metadata(st, keys[i])) return quantised(st, "found the metadata", keys[i]);
+    // In order of the table: what several tools write comes after what tells them apart.
+    for (size_t k = 0; k < sizeof quantisers / sizeof *quantisers; k++)
+        for (int i = 0; i < vx_container_count(file); i++) {
+            const char *name = vx_container_at(file, i)->name;
+            if (vx_has_suffix(name, quantisers[k].ending)) return refuse_tool(file, quantisers[k].tool, "the tensor", name);
+        }
+    const char *format = vx_container_metadata(file, "quantization_format");
+    if (format && strcmp(format, "int8_convrot") != 0) return refuse_tool(file, format, "the metadata", "quantization_format");
+    if (vx_container_metadata(file, "activation_rotation"))
+        return refuse_tool(file, "a tool that rotates activations", "the metadata", "activation_rotation");
     return vx_ok();
 }
 
-vx_status vx_refuse_adapter(const vx_safetensors *st)
+vx_status vx_refuse_adapter(const vx_container *file)
 {
-    for (int i = 0; i < vx_safetensors_count(st); i++) {
-        const char *name = vx_safetensors_at(st, i)->name;
-        if (strstr(name, ".lora_"))
-            return vx_fail_remedy(VX_ERR_MODEL_LAYOUT, "give the model that the adapter was made for",
-                                  "%s is an adapter (LoRA), not a model: found tensor '%.200s'",
-                                  vx_short_path(vx_safetensors_path(st)), name);
+    for (int i = 0; i < vx_container_count(file); i++) {
+        const char *name = vx_container_at(file, i)->name;
+        if (strstr(name, ".lora_") || strstr(name, ".lora."))
+            return vx_fail_remedy(
+                VX_ERR_MODEL_LAYOUT, "give the model that the adapter was made for, and the adapter with --lora",
+                "%s is an adapter (LoRA), not a model: found tensor '%.200s'", vx_short_path(vx_container_path(file)), name);
     }
     return vx_ok();
 }
@@ -68,16 +75,16 @@ vx_status vx_refuse_variant(const vx_component *c)
     static const struct {
         const char *name, *what;
     } named[] = {
-        { "adaln_t_table", "pruned checkpoints (an AdaLN curve in place of the time embedder)" },
         { "blocks.0.attn.to_gate_compress.weight", "sparse-attention (VSA) checkpoints" },
         { "control_proj_in.weight", "ControlNet checkpoints" },
-        { "blocks.0.attn.qv_proj.weight", "checkpoints with separate or keyless attention projections" },
+        { "blocks.0.attn.qv_proj.weight", "checkpoints with keyless attention projections" },
+        { "adaln_time_basis", "checkpoints with a basis of time (DynTime)" },
     };
     if (vx_component_kind_of(c) != VX_TRANSFORMER) return vx_ok();
     for (size_t i = 0; i < sizeof named / sizeof *named; i++)
         if (vx_component_has(c, named[i].name)) return variant(c, named[i].name, named[i].what);
     if (vx_component_layout(c) == VX_LAYOUT_OFFICIAL && vx_component_has(c, "blocks.0.attn.to_q.weight"))
-        return variant(c, "blocks.0.attn.to_q.weight", "official names with separate attention projections");
+        return variant(c, "blocks.0.attn.to_q.weight", "official names with separate attention projections (DynTime)");
     // A bank of n heads for n stages of distillation: n times the rows that one patch has columns.
     int rank[2];
     int64_t out[VX_MAX_RANK], in[VX_MAX_RANK];

@@ -3,11 +3,12 @@
 #define VX_WEIGHTS_REFUSE_H
 
 #include "weights/component.h"
+#include "weights/container.h"
 
-// A quantised file, whatever its names: by markers, companions, metadata or number formats. VX_ERR_TENSOR_DTYPE.
-vx_status vx_refuse_quantised(const vx_safetensors *st);
+// Formats of other quantisers, told by what only they write. VX_ERR_QUANT_FORMAT.
+vx_status vx_refuse_quantiser(const vx_container *file);
 // A LoRA file. VX_ERR_MODEL_LAYOUT.
-vx_status vx_refuse_adapter(const vx_safetensors *st);
+vx_status vx_refuse_adapter(const vx_container *file);
 // Variants of the network, by canonical names. VX_ERR_MODEL_LAYOUT.
 vx_status vx_refuse_variant(const vx_component *c);
 

@@ -31,7 +31,7 @@ struct vx_safetensors {
     char *path;
     vx_mapping *map; // NULL: only a header was parsed
     bool input;
-    uint64_t header_bytes;
+    uint64_t header_bytes, trailing_bytes;
     int count;
     vx_safetensors_entry *entries;        // by offset
     const vx_safetensors_entry **by_name; // sorted: a lookup table that hostile names cannot slow down
@@ -235,6 +235,7 @@ static vx_status check_tiling(vx_safetensors *st, uint64_t data_size, bool stric
         return vx_fail_remedy(VX_ERR_FILE_TRUNCATED, "the download is incomplete: fetch the file again",
                               "%s is %" PRIu64 " bytes, its header says %" PRIu64 ": tensor '%s' is cut off", file,
                               start + data_size, start + end, cut);
+    st->trailing_bytes = data_size - end;
     if (end < data_size && strict)
         return vx_fail(VX_ERR_FILE_FORMAT, "%s: %" PRIu64 " bytes follow the last tensor", file, data_size - end);
     if (end < data_size)
@@ -474,6 +475,11 @@ const char *vx_safetensors_metadata(const vx_safetensors *st, const char *key)
 uint64_t vx_safetensors_header_bytes(const vx_safetensors *st)
 {
     return st->header_bytes;
+}
+
+uint64_t vx_safetensors_trailing_bytes(const vx_safetensors *st)
+{
+    return st->trailing_bytes;
 }
 
 vx_status vx_safetensors_check(const vx_safetensors *st)

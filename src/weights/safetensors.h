@@ -18,6 +18,7 @@ typedef struct vx_safetensors_entry {
     int64_t shape[VX_MAX_RANK];
     uint64_t offset, bytes; // in the file
     const void *data;       // mapped; any alignment
+    int ggml; // GGUF only: ggml's number of a block format (quant.h); dtype is then U8 and the shape that of the weights. Else 0
 } vx_safetensors_entry;
 
 // `input`: the file is a user's input (latents, embeddings), so unreadable and malformed are VX_ERR_INPUT_OPEN and
@@ -36,7 +37,8 @@ const vx_safetensors_entry *vx_safetensors_at(const vx_safetensors *st, int i); 
 const vx_safetensors_entry *vx_safetensors_find(const vx_safetensors *st, const char *name); // NULL if absent
 const char *vx_safetensors_metadata(const vx_safetensors *st, const char *key);              // NULL if absent
 uint64_t vx_safetensors_header_bytes(const vx_safetensors *st);
-vx_status vx_safetensors_check(const vx_safetensors *st); // VX_ERR_FILE_CHANGED if the mapping was hurt
+uint64_t vx_safetensors_trailing_bytes(const vx_safetensors *st); // behind the last tensor: 0 in a sound file
+vx_status vx_safetensors_check(const vx_safetensors *st);         // VX_ERR_FILE_CHANGED if the mapping was hurt
 void vx_safetensors_prefetch(const vx_safetensors *st, uint64_t offset, uint64_t bytes);
 
 // Copies an entry's numbers to contiguous f32 (float formats only), shape checked: -1 in `shape` matches anything.

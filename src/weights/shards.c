@@ -16,25 +16,27 @@ enum {
     MOST_SHARDS = 192,     // published sets have 14; 256 files can be mapped at a time
 };
 
-static void count_file(vx_shards *s, const vx_safetensors *st)
+static void count_file(vx_shards *s, const vx_container *file)
 {
-    s->tensors += vx_safetensors_count(st);
-    for (int i = 0; i < vx_safetensors_count(st); i++) s->bytes += vx_safetensors_at(st, i)->bytes;
+    s->tensors += vx_container_count(file);
+    for (int i = 0; i < vx_container_count(file); i++) s->bytes += vx_container_at(file, i)->bytes;
 }
 
 vx_status vx_shards_open_file(vx_shards *out, const char *path)
 {
     *out = (vx_shards){ 0 };
-    out->file = vx_alloc_array(1, sizeof(vx_safetensors *));
+    out->file = vx_alloc_array(MOST_SHARDS, sizeof *out->file);
     VX_NEED_MEMORY(out->file, path);
-    vx_status s = vx_safetensors_open(&out->file[0], path, NULL);
-    if (s.code != VX_OK) {
-        vx_shards_close(out);
-        return s;
-    }
-    out->files = 1;
-    count_file(out, out->file[0]);
+    vx_status s = vx_shards_add_file(out, path);
+    if (s.code != VX_OK) vx_shards_close(out);
     return s;
+}
+
+vx_status vx_shards_add_file(vx_shards *s, const char *path)
+{
+    VX_TRY(vx_container_open(&s->file[s->files], path));
+    count_file(s, &s->file[s->files++]);
+    return vx_ok();
 }
 
 // ---- index ----
@@ -45,7 +47,7 @@ static bool is_bare(const char *name)
     return name[0] && !strpbrk(name, "/\\:") && !strstr(name, "..") && vx_has_suffix(name, ".safetensors") && strlen(name) < 256;
 }
 
-static vx_status open_shard(vx_safetensors **out, const char *index, const char *name)
+static vx_status open_shard(vx_container *out, const char *index, const char *name)
 {
     const char *last = vx_path_name(index);
     char *folder = vx_strndup(index, (size_t)(last - index));
@@ -56,7 +58,7 @@ static vx_status open_shard(vx_safetensors **out, const char *index, const char 
     else if (lstat(path, &found) != 0)
         s = vx_fail_remedy(VX_ERR_INDEX, "download the missing file", "%s names '%s', which is not there", vx_short_path(index),
                            name);
-    else s = vx_safetensors_open(out, path, NULL);
+    else s = vx_safetensors_open(&out->safetensors, path, NULL);
     vx_free(path);
     vx_free(folder);
     return s;
@@ -65,7 +67,7 @@ static vx_status open_shard(vx_safetensors **out, const char *index, const char 
 static int find_shard(const vx_shards *s, const char *name)
 {
     for (int i = 0; i < s->files; i++)
-        if (strcmp(vx_path_name(vx_safetensors_path(s->file[i])), name) == 0) return i;
+        if (strcmp(vx_path_name(vx_container_path(&s->file[i])), name) == 0) return i;
     return -1;
 }
 
@@ -85,7 +87,7 @@ static vx_status open_all(vx_shards *out, json_t *map, const char *index)
         if (out->files == MOST_SHARDS)
             return vx_fail(VX_ERR_FILE_LIMIT, "%s names more than %d files", vx_short_path(index), MOST_SHARDS);
         VX_TRY(open_shard(&out->file[out->files], index, name));
-        count_file(out, out->file[out->files++]);
+        count_file(out, &out->file[out->files++]);
     }
     return vx_ok();
 }
@@ -96,7 +98,7 @@ static vx_status check_map(const vx_shards *s, json_t *map, const char *index)
     json_t *value;
     json_object_foreach(map, tensor, value)
     {
-        if (!vx_safetensors_find(s->file[find_shard(s, json_string_value(value))], tensor))
+        if (!vx_safetensors_find(s->file[find_shard(s, json_string_value(value))].safetensors, tensor))
             return vx_fail(VX_ERR_INDEX, "%s: tensor '%.200s' is not in '%s'", vx_short_path(index), tensor,
                            json_string_value(value));
     }
@@ -106,9 +108,9 @@ static vx_status check_map(const vx_shards *s, json_t *map, const char *index)
 static vx_status check_files(const vx_shards *s, json_t *map, const char *index)
 {
     for (int f = 0; f < s->files; f++) {
-        const char *name = vx_path_name(vx_safetensors_path(s->file[f]));
-        for (int i = 0; i < vx_safetensors_count(s->file[f]); i++) {
-            const char *tensor = vx_safetensors_at(s->file[f], i)->name;
+        const char *name = vx_path_name(vx_container_path(&s->file[f]));
+        for (int i = 0; i < vx_container_count(&s->file[f]); i++) {
+            const char *tensor = vx_container_at(&s->file[f], i)->name;
             const char *mapped = json_string_value(json_object_get(map, tensor));
             if (!mapped)
                 return vx_fail(VX_ERR_INDEX, "%s does not list tensor '%.200s' of '%s'", vx_short_path(index), tensor, name);
@@ -138,7 +140,7 @@ static vx_status open_set(vx_shards *out, const json_t *index, const char *path)
     json_t *map = json_object_get(index, "weight_map");
     if (!json_is_object(map)) return vx_fail(VX_ERR_INDEX, "%s: 'weight_map' is missing or not an object", vx_short_path(path));
     if (json_object_size(map) == 0) return vx_fail(VX_ERR_INDEX, "%s: 'weight_map' is empty", vx_short_path(path));
-    out->file = vx_alloc_array(MOST_SHARDS, sizeof(vx_safetensors *));
+    out->file = vx_alloc_array(MOST_SHARDS, sizeof *out->file);
     VX_NEED_MEMORY(out->file, path);
     VX_TRY(open_all(out, map, path));
     VX_TRY(check_map(out, map, path));
@@ -160,7 +162,7 @@ vx_status vx_shards_open_index(vx_shards *out, const char *path)
 
 void vx_shards_close(vx_shards *s)
 {
-    for (int i = 0; i < s->files; i++) vx_safetensors_close(&s->file[i]);
+    for (int i = 0; i < s->files; i++) vx_container_close(&s->file[i]);
     vx_free(s->file);
     *s = (vx_shards){ 0 };
 }

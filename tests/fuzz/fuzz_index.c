@@ -53,12 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(shards.files >= 1 && shards.files <= 2);
         int tensors = 0;
         for (int f = 0; f < shards.files; f++) {
-            must(strncmp(vx_safetensors_path(shards.file[f]), folder, strlen(folder)) == 0);
-            must(strchr(vx_safetensors_path(shards.file[f]) + strlen(folder) + 1, '/') == NULL);
-            tensors += vx_safetensors_count(shards.file[f]);
+            must(strncmp(vx_container_path(&shards.file[f]), folder, strlen(folder)) == 0);
+            must(strchr(vx_container_path(&shards.file[f]) + strlen(folder) + 1, '/') == NULL);
+            tensors += vx_container_count(&shards.file[f]);
         }
         must(tensors == shards.tensors);
-        must(shards.files == 1 || strcmp(vx_safetensors_path(shards.file[0]), vx_safetensors_path(shards.file[1])) != 0);
+        must(shards.files == 1 || strcmp(vx_container_path(&shards.file[0]), vx_container_path(&shards.file[1])) != 0);
     } else {
         must(s.code / 1000 == 3 && s.message[0] && !shards.file);
     }

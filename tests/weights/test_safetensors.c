@@ -288,7 +288,7 @@ static void tells_what_stands_in_place_of_a_file(void **state)
         { "answer as text", TEXT("Entry not found, please check"), VX_ERR_FILE_POINTER, "answer" },
         { "zip", TEXT("PK\3\4\x14\0\0\0\x08\0archive/data.pkl"), VX_ERR_FILE_PICKLE, "zip" },
         { "pickle", TEXT("\x80\x02}q\0(X\x05\0\0\0step0q\x01K\0u."), VX_ERR_FILE_PICKLE, "pickle of protocol 2" },
-        { "GGUF", TEXT("GGUF\x03\0\0\0\x10\0\0\0\0\0\0\0"), VX_ERR_MODEL_LAYOUT, "GGUF" },
+        { "GGUF", TEXT("GGUF\x03\0\0\0\x10\0\0\0\0\0\0\0"), VX_ERR_FILE_FORMAT, "GGUF" },
         { "empty", TEXT(""), VX_ERR_FILE_TRUNCATED, "0 bytes" },
         { "seven bytes", TEXT("\2\0\0\0\0\0\0"), VX_ERR_FILE_TRUNCATED, "7 bytes, expected at least 8" },
         { "length only", TEXT("\2\0\0\0\0\0\0\0"), VX_ERR_FILE_TRUNCATED, "8 bytes, its header alone ends at 10" },
