@@ -1,0 +1,209 @@
+// RMS norm, with and without modulation, and layer norm. A warp takes a row: lane l holds vectors l, l + 32, ... of 8 numbers,
+// which are the canonical accumulators' own, so the sum needs no shared memory and the row is read once where it fits the
+// registers (up to 21 vectors a lane: 5,376 bf16).
+#include "device/cuda/kernels/rows_inside.h"
+
+enum { ROWS_OF_BLOCK = 4 };
+
+struct norm_job {
+    vx_k_norm a;
+    int vectors; // of a row, the last may be short
+};
+
+template <vx_dtype X> VX_DEVICE float squares(float acc, octet<X> o)
+{
+    float v[OCTET];
+    widen<X>(v, o);
+#pragma unroll
+    for (int j = 0; j < OCTET; j++) acc = __fmaf_rn(v[j], v[j], acc); // zeros past the end change nothing
+    return acc;
+}
+
+template <vx_dtype X> VX_DEVICE float deviations(float acc, octet<X> o, float mean, int count, bool square)
+{
+    float v[OCTET];
+    widen<X>(v, o);
+#pragma unroll
+    for (int j = 0; j < OCTET; j++) {
+        const float d = v[j] - mean;
+        const float next = square ? __fmaf_rn(d, d, acc) : acc + d;
+        acc = j < count ? next : acc;
+    }
+    return acc;
+}
+
+// The vectors of a row that a lane owns: kept in registers, or read again for each pass (KEEP 0).
+template <vx_dtype X, int KEEP, bool WIDE> struct mine {
+    octet<X> kept[KEEP ? KEEP : 1];
+    const void *x;
+    int lane, vectors;
+    int64_t n;
+
+    VX_DEVICE_MEMBER int count(int v) const
+    {
+        const int64_t left = n - (int64_t)v * OCTET;
+        return !WIDE && left < OCTET ? (int)left : OCTET;
+    }
+    VX_DEVICE_MEMBER octet<X> read(int v) const { return load<X>(x, (int64_t)v * OCTET, count(v), WIDE); }
+    VX_DEVICE_MEMBER void begin()
+    {
+#pragma unroll
+        for (int k = 0; k < KEEP; k++) {
+            const int v = k * WARP + lane;
+            if (v < vectors) kept[k] = read(v);
+        }
+    }
+    // body(vector, octet, count) for each of them, in order
+    template <typename F> VX_DEVICE_MEMBER void each(F body) const
+    {
+        if (KEEP) {
+#pragma unroll
+            for (int k = 0; k < KEEP; k++) {
+                const int v = k * WARP + lane;
+                if (v < vectors) body(v, kept[k], count(v));
+            }
+        } else {
+#pragma unroll 4
+            for (int v = lane; v < vectors; v += WARP) body(v, read(v), count(v));
+        }
+    }
+};
+
+template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE, bool MODULATE>
+__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_constant__ norm_job job)
+{
+    const vx_k_norm &a = job.a;
+    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
+    if (r >= a.rows) return;
+    mine<X, KEEP, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
+    void *out = row_at(a.out, r);
+    own.begin();
+    const int64_t modulation = MODULATE ? a.row[r] : 0;
+    const void *shift = row_at(a.shift, modulation), *scale = row_at(a.scale, modulation);
+    float acc = 0.0f;
+    own.each([&](int, octet<X> o, int) { acc = squares<X>(acc, o); });
+    const float inv = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(tree32(acc), (float)a.n) + a.eps));
+    own.each([&](int v, octet<X> o, int count) {
+        const int64_t i = (int64_t)v * OCTET;
+        float y[OCTET], w[OCTET];
+        widen<X>(y, o);
+#pragma unroll
+        for (int j = 0; j < OCTET; j++) y[j] = y[j] * inv;
+        if (!MODULATE && a.twice) widen<X>(y, pack<X>(y));
+        if (a.w.data) {
+            load_any(w, a.w, a.w.data, i, count, WIDE);
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
+        }
+        if (MODULATE) {
+            float m[OCTET], ones[OCTET];
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) ones[j] = 1.0f;
+            widen<X>(y, pack<X>(y));
+            // 1 + scale is rounded before the product: the reference stores it as a tensor.
+            widen<X>(m, add<X>(pack<X>(ones), load<X>(scale, i, count, WIDE)));
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) y[j] = y[j] * m[j];
+            store<X>(out, i, count, WIDE, add<X>(pack<X>(y), load<X>(shift, i, count, WIDE)));
+        } else {
+            store<OUT>(out, i, count, WIDE, pack<OUT>(y));
+        }
+    });
+}
+
+template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE>
+__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) layer_rows(const __grid_constant__ norm_job job)
+{
+    const vx_k_norm &a = job.a;
+    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
+    if (r >= a.rows) return;
+    mine<X, KEEP, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
+    void *out = row_at(a.out, r);
+    own.begin();
+    float acc = 0.0f;
+    own.each([&](int, octet<X> o, int count) { acc = deviations<X>(acc, o, 0.0f, count, false); });
+    const float mean = __fdiv_rn(tree32(acc), (float)a.n);
+    acc = 0.0f;
+    own.each([&](int, octet<X> o, int count) { acc = deviations<X>(acc, o, mean, count, true); });
+    const float deviation = __fsqrt_rn(__fdiv_rn(tree32(acc), (float)a.n) + a.eps);
+    own.each([&](int v, octet<X> o, int count) {
+        const int64_t i = (int64_t)v * OCTET;
+        float y[OCTET], w[OCTET];
+        widen<X>(y, o);
+#pragma unroll
+        for (int j = 0; j < OCTET; j++) y[j] = __fdiv_rn(y[j] - mean, deviation);
+        if (a.w.data) {
+            load_any(w, a.w, a.w.data, i, count, WIDE);
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
+        }
+        if (a.b.data) {
+            load_any(w, a.b, a.b.data, i, count, WIDE);
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) y[j] = y[j] + w[j];
+        }
+        store<OUT>(out, i, count, WIDE, pack<OUT>(y));
+    });
+}
+
+static bool all_wide(const vx_k_norm *a)
+{
+    return a->n % OCTET == 0 && is_wide(a->out) && is_wide(a->x) && is_wide(a->shift) && is_wide(a->scale) &&
+           (uintptr_t)a->w.data % 16 == 0 && (uintptr_t)a->b.data % 16 == 0;
+}
+
+// How many vectors a lane keeps; f32 rows of more than 2,048 numbers would fill the registers. What is not wide is rare.
+#define PICK(a, launch)                                   \
+    do {                                                  \
+        const int each = (job.vectors + WARP - 1) / WARP; \
+        if (!all_wide(a)) {                               \
+            launch(0, false);                             \
+        } else if (each <= 8) {                           \
+            launch(8, true);                              \
+        } else if (each <= MOST) {                        \
+            launch(MOST, true);                           \
+        } else {                                          \
+            launch(0, true);                              \
+        }                                                 \
+    } while (0)
+
+template <vx_dtype X, vx_dtype OUT, bool MODULATE> static void launch_rms(const vx_k_norm *a, cudaStream_t stream)
+{
+    enum { MOST = X == VX_BF16 ? 21 : 8 };
+    const norm_job job = { *a, (int)((a->n + OCTET - 1) / OCTET) };
+    const unsigned blocks = (unsigned)((a->rows + ROWS_OF_BLOCK - 1) / ROWS_OF_BLOCK);
+#define LAUNCH(keep, wide) rms_rows<X, OUT, keep, wide, MODULATE><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job)
+    PICK(a, LAUNCH);
+#undef LAUNCH
+}
+
+template <vx_dtype X, vx_dtype OUT> static void launch_layer(const vx_k_norm *a, cudaStream_t stream)
+{
+    enum { MOST = 8 };
+    const norm_job job = { *a, (int)((a->n + OCTET - 1) / OCTET) };
+    const unsigned blocks = (unsigned)((a->rows + ROWS_OF_BLOCK - 1) / ROWS_OF_BLOCK);
+#define LAUNCH(keep, wide) layer_rows<X, OUT, keep, wide><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job)
+    PICK(a, LAUNCH);
+#undef LAUNCH
+}
+
+cudaError_t vx_k_rms_norm(const vx_k_norm *a, cudaStream_t stream)
+{
+#define PLAIN(t)    launch_rms<t, t, false>(a, stream)
+#define MODULATE(t) launch_rms<t, t, true>(a, stream)
+    if (a->shift.data) EACH_ACT(a->x.dtype, MODULATE);
+    else if (a->x.dtype == VX_F32 && a->out.dtype == VX_F16) launch_rms<VX_F32, VX_F16, false>(a, stream);
+    else EACH_ACT(a->x.dtype, PLAIN);
+#undef PLAIN
+#undef MODULATE
+    return cudaGetLastError();
+}
+
+cudaError_t vx_k_layer_norm(const vx_k_norm *a, cudaStream_t stream)
+{
+#define PLAIN(t) launch_layer<t, t>(a, stream)
+    if (a->x.dtype == VX_F32 && a->out.dtype == VX_F16) launch_layer<VX_F32, VX_F16>(a, stream);
+    else EACH_ACT(a->x.dtype, PLAIN);
+#undef PLAIN
+    return cudaGetLastError();
+}
