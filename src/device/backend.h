@@ -41,6 +41,7 @@
 typedef struct vx_linear_args {
     vx_tensor out, x; // [m, n], [m, k]; any row stride
     const vx_weight *weight;
+    bool as_stored; // inside a back end: f32 and f16 weights beside bf16 x are widened, not rounded (factors of a branch)
 } vx_linear_args;
 
 typedef struct vx_rms_norm_args {

@@ -29,9 +29,6 @@ static vx_status check_segment(const char *op, const vx_weight *w, int i, vx_dty
     if (plain && !vx_is_stored(s->weight.dtype))
         return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, expected F32, BF16 or F16", op, i,
                        vx_dtype_name(s->weight.dtype));
-    if (plain && s->weight.dtype != VX_BF16 && x == VX_BF16)
-        return vx_fail(VX_ERR_DTYPE, "%s: weight of segment %d is %s, which needs x of F32", op, i,
-                       vx_dtype_name(s->weight.dtype));
     if (s->quant.pre_scale.rank && x == VX_F16)
         return vx_fail(VX_ERR_DTYPE, "%s: segment %d scales its input, which needs x of F32 or BF16", op, i);
     if (!vx_is_stored_or_none(s->bias))
@@ -112,5 +109,5 @@ vx_status vx_linear(vx_device *dev, vx_tensor out, vx_tensor x, const vx_weight 
     VX_NEED_DATA(dev, out);
     VX_NEED_DATA(dev, x);
     if (dev->computes && weight_lacks_data(w)) return vx_refuse_no_data(__func__, "w");
-    return dev->ops->linear(dev, &(vx_linear_args){ out, x, w });
+    return dev->ops->linear(dev, &(vx_linear_args){ out, x, w, false });
 }

@@ -39,7 +39,7 @@ typedef struct vx_weight {
 } vx_weight;
 
 // out[m, j] = rn(sum_k x[m,k] w[j,k] + b[j]), rn to out's dtype, once.
-//   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight needs f32 x
+//   out [m, n] bf16|f32     x [m, k] bf16|f32     an f32 or f16 weight beside bf16 x is rounded to bf16 first
 //   x f16: out f16|f32; weights and biases of any format are rounded to f16 first
 // A quantised segment is decoded to bf16 beside bf16 x and to f32 beside f32 and f16 x (quant.h says to what values): the bits
 // are those of the decoded matrix. pre_scale multiplies x before, rounded to x's dtype (f32 or bf16); branches see x itself.

@@ -107,7 +107,7 @@ static void check_case(const case_ *c, const char *isa, int threads)
     weight.branches = c->branches;
     // What the plan counts is all that is taken: a device that reserved it need not grow.
     vx_cpu *cpu = vx_cpu_of(dev);
-    assert_ok(vx_device_reserve(dev, vx_cpu_linear_scratch(dev, &(vx_linear_args){ got, x, &weight })));
+    assert_ok(vx_device_reserve(dev, vx_cpu_linear_scratch(dev, &(vx_linear_args){ got, x, &weight, false })));
     const int64_t growths = cpu->scratch_growths;
     assert_ok(vx_linear(dev, got, x, &weight));
     assert_int_equal(cpu->scratch_growths, growths);

@@ -56,6 +56,16 @@ static const case_ cases[] = {
     { "f32, one row", 1, 100, VX_F32, VX_F32, 1, { { 19, 0, VX_F32, VX_F32 } }, 19, 2 },
     { "f32, many rows, every tail", 181, 530, VX_F32, VX_F32, 1, { { 67, 0, VX_F32, VX_F32 } }, 67, 2 },
     { "f32 x, bf16 out", 16, 40, VX_F32, VX_BF16, 1, { { 32, 0, VX_F32, VX_F32 } }, 32, 0 },
+    { "bf16 x beside f16 weights, rounded", 3, 77, VX_BF16, VX_F32, 1, { { 45, 0, VX_F16, VX_F32 } }, 45, 0 },
+    { "bf16 x beside f32, f16 and bf16 weights, rounded",
+      40,
+      1041,
+      VX_BF16,
+      VX_BF16,
+      3,
+      { { 34, 0, VX_F32, VX_BF16 }, { 35, 34, VX_F16, VX_F16 }, { 33, 69, VX_BF16, VX_DTYPE_NONE } },
+      102,
+      0 },
     { "f32 x beside bf16 and f16 weights",
       30,
       1041,
@@ -77,8 +87,9 @@ static void linear_by_the_book(const case_ *c, void *out, int64_t out_stride, co
                 float sum = 0;
                 for (int64_t k = 0; k < c->k; k++) {
                     int64_t at = pairs && (k ^ 1) < c->k ? k ^ 1 : k;
-                    sum = fmaf(get(x, c->x, i * x_stride + at),
-                               get(seg->weight.data, seg->weight.dtype, j * seg->weight.stride[0] + at), sum);
+                    float weight = get(seg->weight.data, seg->weight.dtype, j * seg->weight.stride[0] + at);
+                    if (pairs) weight = round_to(VX_BF16, weight);
+                    sum = fmaf(get(x, c->x, i * x_stride + at), weight, sum);
                 }
                 if (seg->bias.rank) sum = sum + get(seg->bias.data, seg->bias.dtype, j);
                 put(out, c->out, i * out_stride + seg->column + j, round_to(c->out, sum));

@@ -34,9 +34,9 @@ static void plan_step(step *s, const vx_linear_args *args, const vx_branch *bran
     s->b = plain(branch->b);
     vx_tensor t = vx_tensor_of(NULL, format_of_t(branch, args->x.dtype), rows, rank);
     s->t_bytes = vx_align_up(vx_tensor_bytes(t), 4096);
-    s->first = (vx_linear_args){ t, vx_tensor_slice(args->x, 0, begin, begin + rows), &s->a };
+    s->first = (vx_linear_args){ t, vx_tensor_slice(args->x, 0, begin, begin + rows), &s->a, true };
     vx_tensor out = vx_tensor_slice(args->out, 0, begin, begin + rows);
-    s->second = (vx_linear_args){ vx_tensor_slice(out, 1, branch->column, branch->column + columns), t, &s->b };
+    s->second = (vx_linear_args){ vx_tensor_slice(out, 1, branch->column, branch->column + columns), t, &s->b, true };
 }
 
 static size_t larger(size_t a, size_t b)

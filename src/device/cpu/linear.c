@@ -78,10 +78,17 @@ static void *element(vx_tensor t, int64_t row, int64_t column)
     return (char *)t.data + (row * t.stride[0] + column) * (vx_dtype_bits(t.dtype) / 8);
 }
 
+// Quantised rows, and plain ones that are rounded to bf16 for bf16 x.
+static bool is_decoded(const vx_linear_args *args, const vx_weight_segment *segment)
+{
+    if (segment->quant.kind != VX_QUANT_NONE) return true;
+    return args->x.dtype == VX_BF16 && segment->weight.dtype != VX_BF16 && !args->as_stored;
+}
+
 // What a segment's rows are when they are packed.
 static vx_dtype packed_dtype(const vx_linear_args *args, const vx_weight_segment *segment)
 {
-    if (segment->quant.kind == VX_QUANT_NONE) return segment->weight.dtype;
+    if (!is_decoded(args, segment)) return segment->weight.dtype;
     return args->x.dtype == VX_BF16 ? VX_BF16 : VX_F32;
 }
 
@@ -97,7 +104,7 @@ static bool is_thin(const vx_linear_args *args)
 static size_t decoded_bytes(const struct vx_dense_kernels *kernels, const vx_linear_args *args)
 {
     for (int i = 0; i < args->weight->segments; i++) {
-        if (args->weight->segment[i].quant.kind == VX_QUANT_NONE) continue;
+        if (!is_decoded(args, &args->weight->segment[i])) continue;
         return (size_t)kernels->nr * VX_DENSE_K_STRIDE * (args->x.dtype == VX_BF16 ? 2 : 4);
     }
     return 0;
@@ -176,7 +183,7 @@ static char *part_of(const struct job *job, int worker)
 static struct rows rows_of(const struct job *job, struct panel p, int64_t k, int inner, int worker)
 {
     const vx_tensor w = p.segment->weight;
-    if (p.segment->quant.kind == VX_QUANT_NONE) return (struct rows){ element(w, p.row, k), w.stride[0], w.dtype };
+    if (!is_decoded(job->args, p.segment)) return (struct rows){ element(w, p.row, k), w.stride[0], w.dtype };
     const struct rows r = { part_of(job, worker) + job->s.decoded_offset, VX_DENSE_K_STRIDE, packed_dtype(job->args, p.segment) };
     const ptrdiff_t step = r.stride * (vx_dtype_bits(r.dtype) / 8);
     for (int j = 0; j < p.rows; j++)
@@ -350,7 +357,7 @@ static void thin_piece(void *ctx, int64_t piece, int worker)
     const int columns = job->kernels->thin_columns;
     for (int64_t strip = piece * job->run; strip < vx_min_i64(job->groups, (piece + 1) * job->run); strip++) {
         const struct panel p = panel_at(job->args->weight, columns, strip);
-        const bool plain = p.segment->quant.kind == VX_QUANT_NONE;
+        const bool plain = !is_decoded(job->args, p.segment);
         float c[VX_DENSE_THIN * VX_DENSE_MAX_NR], bias[VX_DENSE_MAX_NR];
         for (int64_t k = 0; k < s->k;) {
             const int64_t inner = plain ? s->k : vx_min_i64(VX_DENSE_K, s->k - k);
@@ -452,7 +459,7 @@ size_t vx_cpu_product_scratch(const vx_cpu *cpu, const vx_linear_args *args)
     vx_tensor factor;
     size_t most = 0;
     for (int i = 0; next_part(args->weight, &i, &part, &factor);) {
-        const size_t bytes = plain_scratch(cpu, &(vx_linear_args){ args->out, args->x, &part });
+        const size_t bytes = plain_scratch(cpu, &(vx_linear_args){ args->out, args->x, &part, args->as_stored });
         most = bytes > most ? bytes : most;
     }
     return scaled_bytes(args) + most;
@@ -470,7 +477,7 @@ void vx_cpu_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch, cons
     for (int i = 0; next_part(args->weight, &i, &part, &factor);) {
         struct scaling job = { scaled, args->x, factor };
         if (factor.rank) vx_pool_run(cpu->pool, args->x.shape[0], scale_row, &job);
-        const vx_linear_args with = { args->out, factor.rank ? scaled : args->x, &part };
+        const vx_linear_args with = { args->out, factor.rank ? scaled : args->x, &part, args->as_stored };
         plain_product(cpu, &with, (char *)scratch + scaled_bytes(args), sum);
     }
 }
