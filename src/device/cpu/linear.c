@@ -446,7 +446,7 @@ static void plain_product(vx_cpu *cpu, const vx_linear_args *args, void *scratch
     job.s = shape_of(job.kernels, args);
     job.chunk = scratch;
     job.next_chunk = job.chunk + s->chunk;
-    job.workers = job.next_chunk + s->chunk;
+    job.workers = job.chunk + (s->thin ? 1 : 2) * s->chunk;
     if (s->thin) thin_rows(cpu->pool, &job);
     else if (s->few) few_rows(cpu->pool, &job);
     else many_rows(cpu->pool, &job);
