@@ -19,6 +19,10 @@ static inline vi widen_i8(const uint8_t *p)
 {
     return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p));
 }
+static inline vh widen_half(const uint8_t *p)
+{
+    return (vh)_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
+}
 static inline vi widen_nibbles(const uint8_t *p)
 {
     const __m128i x = _mm_loadl_epi64((const void *)p);
