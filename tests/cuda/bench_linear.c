@@ -1,5 +1,5 @@
 // Speed of vx_linear on the shapes of the canonical request, and the algorithms chosen. With an argument N, up to N of cuBLASLt's
-// proposals are tried for each shape, and again in a second round after the card is warm.
+// proposals are tried for each shape first.
 #include "base/alloc.h"
 #include "device/arena.h"
 #include "device/cuda/cuda.h"
@@ -60,9 +60,8 @@ int main(int argc, char **argv)
     }
     cudaEvent_t event[SHAPES + 1];
     for (int i = 0; i <= SHAPES; i++) fail(vx_cuda_status(cudaEventCreate(&event[i]), "event"));
-    for (int pass = 0; pass < (tune ? 2 : 1); pass++) {
+    {
         float ms[SHAPES][ROUNDS], sum[ROUNDS];
-        if (pass) vx_cuda_blas_tune(dev, tune);
         for (int r = -3; r < ROUNDS; r++) {
             for (int i = 0; i < SHAPES; i++) {
                 const vx_weight weight = { .n = shapes[i].n, .k = shapes[i].k, .segments = 1, .segment = { { .weight = w[i] } } };

@@ -28,6 +28,20 @@ static const case_ cases[] = {
     { "bf16 to f32", 37, 1000, VX_BF16, VX_F32, 1, { { 130, 0, VX_BF16, NO_BIAS } }, 130, 0, 0 },
     { "bf16 to f32, f32 bias", 37, 1000, VX_BF16, VX_F32, 1, { { 130, 0, VX_BF16, VX_F32 } }, 130, 0, 0 },
     { "bf16 to f32, bf16 bias", 37, 1000, VX_BF16, VX_F32, 1, { { 130, 0, VX_BF16, VX_BF16 } }, 130, 0, 0 },
+    { "bf16, odd k, no bias", 37, 77, VX_BF16, VX_BF16, 1, { { 45, 0, VX_BF16, NO_BIAS } }, 45, 0, 0 },
+    { "bf16 beside f32 and f16",
+      37,
+      96,
+      VX_BF16,
+      VX_BF16,
+      2,
+      { { 40, 0, VX_F32, VX_F32 }, { 24, 40, VX_F16, VX_F16 } },
+      64,
+      0,
+      0 },
+    { "f16, odd k, bias", 37, 77, VX_F16, VX_F16, 1, { { 45, 0, VX_F16, VX_F16 } }, 45, 0, 0 },
+    { "f32, odd k, bias to bf16", 37, 77, VX_F32, VX_BF16, 1, { { 45, 0, VX_F16, VX_F16 } }, 45, 0, 0 },
+    { "bf16 to f32, odd k, bias", 37, 77, VX_BF16, VX_F32, 1, { { 45, 0, VX_BF16, VX_BF16 } }, 45, 0, 0 },
     { "bf16, odd k", 37, 77, VX_BF16, VX_BF16, 1, { { 45, 0, VX_BF16, VX_BF16 } }, 45, 0, 0 },
     { "bf16, k of 12, odd gaps", 65, 12, VX_BF16, VX_BF16, 1, { { 64, 0, VX_BF16, NO_BIAS } }, 64, 3, 5 },
     { "bf16, k of one", 40, 1, VX_BF16, VX_F32, 1, { { 33, 0, VX_BF16, NO_BIAS } }, 33, 0, 0 },
@@ -75,18 +89,23 @@ static const case_ cases[] = {
     { "f16 to f32, f16 bias", 10, 321, VX_F16, VX_F32, 1, { { 95, 0, VX_F16, VX_F16 } }, 95, 0, 0 },
 };
 
-static double as_operand(vx_dtype x, float v)
+// Weights are rounded to x's format, biases only to f16.
+static double as_weight(vx_dtype x, float v)
 {
-    return x == VX_F16 ? (double)vx_f16_to_f32(vx_f32_to_f16(v)) : (double)v;
+    return x == VX_F16 ? (double)vx_f16_to_f32(vx_f32_to_f16(v)) : x == VX_BF16 ? (double)vx_round_bf16(v) : (double)v;
+}
+static double as_bias(vx_dtype x, float v)
+{
+    return x == VX_F16 ? as_weight(x, v) : (double)v;
 }
 
 static double by_the_book(const case_ *c, const vx_weight_segment *s, const void *x, int64_t i, int64_t j)
 {
     double sum = 0;
     for (int64_t k = 0; k < c->k; k++)
-        sum += (double)get(x, c->x, i * (c->k + c->x_gap) + k) *
-               as_operand(c->x, get(s->weight.data, s->weight.dtype, j * c->k + k));
-    return s->bias.rank ? sum + as_operand(c->x, get(s->bias.data, s->bias.dtype, j)) : sum;
+        sum +=
+            (double)get(x, c->x, i * (c->k + c->x_gap) + k) * as_weight(c->x, get(s->weight.data, s->weight.dtype, j * c->k + k));
+    return s->bias.rank ? sum + as_bias(c->x, get(s->bias.data, s->bias.dtype, j)) : sum;
 }
 
 static float narrow(vx_dtype t, double v)
@@ -201,7 +220,7 @@ static void scratch_is_what_was_told(void **state)
         const case_ *c = &cases[i];
         void *x = make_numbers(c->x, c->m * (c->k + c->x_gap), 0, 7);
         vx_weight w = make_weight(c, false);
-        const vx_linear_args args = { vx_tensor_of(NULL, c->out, c->m, c->n), vx_tensor_of(NULL, c->x, c->m, c->k), &w };
+        const vx_linear_args args = { vx_tensor_of(NULL, c->out, c->m, c->n), vx_tensor_of(NULL, c->x, c->m, c->k), &w, false };
         vx_device_release(card);
         assert_ok(vx_device_reserve(card, card->ops->linear_scratch(card, &args)));
         const int64_t growths = vx_cuda_of(card)->scratch_growths;

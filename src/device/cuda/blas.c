@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROPOSALS = 8, MOST_PROPOSALS = 32, WARM = 2, TIMED = 5 };
+enum { PROPOSALS = 8, MOST_PROPOSALS = 32, ROUNDS = 2, TIMED_MS = 60 };
 
 #define FUNCTIONS(X)                        \
     X(cublasLtGetVersion)                   \
@@ -52,7 +52,7 @@ struct plan {
     cublasLtMatrixLayout_t w, x, out;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
-    char text[224];
+    char text[4096];
 };
 
 struct vx_cuda_blas {
@@ -304,65 +304,92 @@ static vx_status run(vx_cuda *cuda, const struct plan *p, const cublasLtMatmulAl
                        "linear");
 }
 
+// The mean of some in a row: under the card's power limit an algorithm's own appetite decides its clock, but not at once.
 static vx_status time_one(vx_cuda *cuda, const struct plan *p, const cublasLtMatmulHeuristicResult_t *candidate,
-                          const vx_cuda_product *args, void *workspace, cudaEvent_t event[2], float *ms)
+                          const vx_cuda_product *args, void *workspace, const cudaEvent_t event[2], float *ms)
 {
-    float best = 1e30f;
-    for (int i = 0; i < WARM + TIMED; i++) {
-        float once;
+    int runs = 1;
+    float all = 0;
+    for (int again = 0; again < 2; again++) {
         VX_TRY(vx_cuda_status(cudaEventRecord(event[0], cuda->stream), "linear"));
-        VX_TRY(run(cuda, p, &candidate->algo, candidate->workspaceSize, args, workspace));
+        for (int i = 0; i < runs; i++) VX_TRY(run(cuda, p, &candidate->algo, candidate->workspaceSize, args, workspace));
         VX_TRY(vx_cuda_status(cudaEventRecord(event[1], cuda->stream), "linear"));
         VX_TRY(vx_cuda_status(cudaEventSynchronize(event[1]), "linear"));
-        VX_TRY(vx_cuda_status(cudaEventElapsedTime(&once, event[0], event[1]), "linear"));
-        if (i >= WARM && once < best) best = once;
+        VX_TRY(vx_cuda_status(cudaEventElapsedTime(&all, event[0], event[1]), "linear"));
+        *ms = all / (float)runs;
+        runs = 1 + (int)(TIMED_MS / (*ms > 0.01f ? *ms : 0.01f));
     }
-    *ms = best;
+    return vx_ok();
+}
+
+static vx_status time_all(vx_cuda *cuda, const struct plan *p, const cublasLtMatmulHeuristicResult_t *found, int count,
+                          const vx_cuda_product *args, void *workspace, const cudaEvent_t event[2], float *ms)
+{
+    for (int i = 0; i < count; i++) ms[i] = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < count; i++) {
+            float once;
+            if (time_one(cuda, p, &found[i], args, workspace, event, &once).code != VX_OK) once = 1e9f;
+            ms[i] += once / ROUNDS;
+        }
+    }
     return vx_ok();
 }
 
 // The fastest of the candidates on this call's own data.
 static vx_status fastest(vx_cuda *cuda, const struct plan *p, const cublasLtMatmulHeuristicResult_t *found, int count,
-                         const vx_cuda_product *args, void *workspace, int *best, float *best_ms)
+                         const vx_cuda_product *args, void *workspace, int *best, float *ms)
 {
     cudaEvent_t event[2];
     VX_TRY(vx_cuda_status(cudaEventCreate(&event[0]), "linear"));
-    VX_TRY(vx_cuda_status(cudaEventCreate(&event[1]), "linear"));
-    *best_ms = 1e30f;
-    for (int i = 0; i < count; i++) {
-        float ms;
-        if (time_one(cuda, p, &found[i], args, workspace, event, &ms).code != VX_OK) continue;
-        if (ms < *best_ms) {
-            *best_ms = ms;
-            *best = i;
-        }
+    vx_status s = vx_cuda_status(cudaEventCreate(&event[1]), "linear");
+    if (s.code == VX_OK) {
+        s = time_all(cuda, p, found, count, args, workspace, event, ms);
+        (void)cudaEventDestroy(event[1]);
     }
     (void)cudaEventDestroy(event[0]);
-    return vx_cuda_status(cudaEventDestroy(event[1]), "linear");
+    *best = 0;
+    for (int i = 1; i < count; i++)
+        if (ms[i] < ms[*best]) *best = i;
+    return s;
+}
+
+static void describe_choice(const struct functions *call, struct plan *p, const cublasLtMatmulHeuristicResult_t *found, int count,
+                            int best, const float *ms)
+{
+    const struct shape *s = &p->shape;
+    int used = snprintf(p->text, sizeof p->text, "m %lld n %lld k %lld %s to %s%s: proposal %d of %d", (long long)s->m,
+                        (long long)s->n, (long long)s->k, vx_dtype_name((vx_dtype)s->in_type),
+                        vx_dtype_name((vx_dtype)s->out_type), s->bias ? " with bias" : "", best, count);
+    for (int i = 0; i < count && used < (int)sizeof p->text; i++) {
+        if (!ms && i != best) continue;
+        const struct choice c = choice_of(call, &found[i].algo);
+        used += snprintf(
+            p->text + used, sizeof p->text - (size_t)used,
+            "%s algorithm %d tile %u stages %u inner %u cluster %u swizzle %u custom %u split %d reduction %u workspace %zu",
+            ms ? "\n   " : ",", c.id, c.tile, c.stages, c.inner, c.cluster, c.swizzle, c.custom, c.split, c.reduction,
+            found[i].workspaceSize);
+        if (ms && used < (int)sizeof p->text)
+            used += snprintf(p->text + used, sizeof p->text - (size_t)used, ": %.3f ms", (double)ms[i]);
+    }
 }
 
 static vx_status choose(vx_cuda *cuda, struct plan *p, const vx_cuda_product *args, void *workspace)
 {
     vx_cuda_blas *blas = cuda->blas;
     cublasLtMatmulHeuristicResult_t found[MOST_PROPOSALS];
+    float ms[MOST_PROPOSALS];
     int count = 0, best = 0;
-    float ms = 0;
-    VX_TRY(vx_cuda_interrupt(cuda));
+    VX_TRY(vx_cuda_pause(cuda));
     VX_TRY(describe(&blas->call, p));
     VX_TRY(set_bias(&blas->call, p, args->bias));
     VX_TRY_IN(propose(blas, p, blas->candidates > 0 ? blas->candidates : PROPOSALS, found, &count),
               "linear of %lld rows, %lld by %lld, %s to %s", (long long)args->m, (long long)args->n, (long long)args->k,
               vx_dtype_name(args->in_type), vx_dtype_name(args->out_type));
-    if (blas->candidates > 1) VX_TRY(fastest(cuda, p, found, count, args, workspace, &best, &ms));
+    if (blas->candidates > 1) VX_TRY(fastest(cuda, p, found, count, args, workspace, &best, ms));
     p->algo = found[best].algo;
     p->workspace = found[best].workspaceSize;
-    const struct choice c = choice_of(&blas->call, &p->algo);
-    snprintf(p->text, sizeof p->text,
-             "m %lld n %lld k %lld %s to %s%s: algorithm %d tile %u stages %u inner %u cluster %u swizzle %u custom %u split %d "
-             "reduction %u workspace %zu, proposal %d of %d, %.3f ms",
-             (long long)args->m, (long long)args->n, (long long)args->k, vx_dtype_name(args->in_type),
-             vx_dtype_name(args->out_type), args->bias ? " bias" : "", c.id, c.tile, c.stages, c.inner, c.cluster, c.swizzle,
-             c.custom, c.split, c.reduction, p->workspace, best, count, (double)ms);
+    describe_choice(&blas->call, p, found, count, best, blas->candidates > 1 ? ms : NULL);
     return vx_ok();
 }
 

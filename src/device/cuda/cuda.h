@@ -67,6 +67,8 @@ vx_status vx_cuda_settle(vx_cuda *cuda, vx_status s);
 void vx_cuda_fail_next(vx_device *dev, int64_t n, cudaError_t error);
 // Before anything that a recording cannot hold: what was recorded so far of this stretch runs, the rest runs by itself.
 vx_status vx_cuda_interrupt(vx_cuda *cuda);
+// The same before what happens once and not when the stretch comes again: a weight's first copy, scratch that grows.
+vx_status vx_cuda_pause(vx_cuda *cuda);
 vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
 vx_status vx_cuda_record_end(vx_device *dev, vx_recording **slot, vx_status inside);
 void vx_cuda_record_free(vx_device *dev, vx_recording **slot);
@@ -140,6 +142,10 @@ void vx_cuda_blas_tune(vx_device *dev, int candidates);
 const char *vx_cuda_blas_choice(const vx_device *dev, int i);
 
 const char *vx_cuda_attention_name(vx_cuda_attention_way way); // "mma", "wgmma", "f32", "cudnn"
+
+// quant.c. Rows of a quantised segment as f32, bf16 or f16, one after the other at `out` on the device.
+vx_status vx_cuda_decode(vx_cuda *cuda, const vx_weight_segment *segment, int64_t row, int64_t rows, vx_dtype type, bool once,
+                         void *out);
 
 // cudnn.c. VX_ERR_UNSUPPORTED: no library, or no engine for this shape; the caller takes the own kernel.
 void vx_cuda_dnn_open(vx_cuda *cuda);

@@ -1,14 +1,15 @@
 // vx_linear: products of cuBLASLt (blas.c), one a segment, written straight to the segment's columns, wherever formats allow.
 //
 //   x      weight           product
-//   bf16   bf16             bf16 x bf16, f32 sums
-//   f16    any              the copy on the device is f16
+//   bf16   any              bf16 x bf16, f32 sums; the copy on the device is bf16
+//   f16    any              f16 x f16, f32 sums; the copy is f16
 //   f32    f32              true f32
 //   f32    bf16, f16        a tile of the weight widened in scratch, then true f32: the copy keeps the file's size
 //   any    quantised        a tile decoded in scratch, to bf16 beside bf16, else to f32
 //
-// The bias is part of the product where it can be given in out's format without a rounding of its own: there it is added to the
-// f32 sum. Else the sum goes through scratch as f32. Results depend on shapes, formats and alignment, never on where copies lie.
+// The bias is part of the product where it can be given in out's format without a rounding of its own, and where rows begin at
+// multiples of 16 bytes: there it is added to the f32 sum. (Beside other rows cuBLASLt rounds the product first and adds then.)
+// Else the sum goes through scratch as f32. Results depend on shapes, formats and alignment, never on where copies lie.
 #include "base/checked.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/convert.h"
@@ -41,10 +42,30 @@ static size_t bytes_of(vx_dtype type)
     return (size_t)vx_dtype_bits(type) / 8;
 }
 
+static int64_t row_stride(vx_tensor t)
+{
+    return t.shape[0] > 1 ? t.stride[0] : t.shape[1];
+}
+
 static int64_t tile_of(size_t bytes, size_t one)
 {
     const int64_t rows = (int64_t)(bytes / one) / STEP * STEP;
     return rows > STEP ? rows : STEP;
+}
+
+static bool aligned(const void *p, int64_t stride, int64_t column, vx_dtype type)
+{
+    const size_t width = bytes_of(type);
+    return ((uintptr_t)p | (size_t)stride * width | (size_t)column * width) % 16 == 0;
+}
+
+// Whether whole vectors of 16 bytes lie side by side in x, the weight and out. Copies of weights always begin at such a place.
+static bool is_aligned(const vx_linear_args *args, const vx_weight_segment *segment, bool direct)
+{
+    const int64_t k = args->x.shape[1];
+    return aligned(args->x.data, row_stride(args->x), k, args->x.dtype) &&
+           aligned(args->out.data, row_stride(args->out), segment->column, args->out.dtype) &&
+           (!direct || aligned(NULL, row_stride(segment->weight), 0, args->x.dtype));
 }
 
 static struct way way_of(const vx_linear_args *args, const vx_weight_segment *segment)
@@ -53,12 +74,14 @@ static struct way way_of(const vx_linear_args *args, const vx_weight_segment *se
     const int64_t m = args->x.shape[0], k = args->x.shape[1], rows = segment->weight.shape[0];
     const bool quantised = segment->quant.kind != VX_QUANT_NONE;
     struct way w = { .in = x, .tile = rows };
-    w.direct = !quantised && (x == VX_F16 || segment->weight.dtype == x);
+    w.direct = !quantised && (x != VX_F32 || segment->weight.dtype == x);
     w.through = x == VX_F32 && out == VX_BF16;
     if (bias != VX_DTYPE_NONE && !w.through) {
-        w.late_bias = x == VX_F16 && out == VX_F32 && bias != VX_F16;
-        w.through = x == VX_BF16 && out == VX_BF16 && bias != VX_BF16;
-        w.epilogue = !w.late_bias && !w.through;
+        w.epilogue = is_aligned(args, segment, w.direct);
+        if (x == VX_F16 && out == VX_F32 && bias != VX_F16) w.epilogue = false;
+        if (x == VX_BF16 && out == VX_BF16 && bias != VX_BF16) w.epilogue = false;
+        w.late_bias = !w.epilogue && out == VX_F32;
+        w.through = !w.epilogue && out != VX_F32;
     }
     w.sum = w.through ? VX_F32 : out;
     if (!w.direct) w.tile = vx_min_i64(w.tile, tile_of(WEIGHT_TILE, (size_t)k * bytes_of(x)));
@@ -86,11 +109,6 @@ static struct scratch cut(char *base, const struct way *w)
 }
 
 // ---- operands ----
-static int64_t row_stride(vx_tensor t)
-{
-    return t.shape[0] > 1 ? t.stride[0] : t.shape[1];
-}
-
 static vx_k_matrix matrix(vx_tensor t)
 {
     return (vx_k_matrix){ t.data, t.dtype, row_stride(t) };
@@ -116,17 +134,34 @@ static vx_status bias_for(vx_cuda *cuda, const vx_linear_args *args, const vx_we
     return vx_cuda_status(vx_k_convert(to, from, bias.shape[0], 1, cuda->stream), "vx_linear");
 }
 
-static vx_status operand(vx_cuda *cuda, const struct way *way, vx_tensor weight, int64_t row, int64_t rows, char *room,
-                         const void **out, int64_t *stride)
+// Rows of the weight as the product takes them.
+static vx_status operand(vx_cuda *cuda, const vx_linear_args *args, const struct way *way, const vx_weight_segment *segment,
+                         vx_tensor weight, int64_t row, char *room, vx_cuda_product *p)
 {
-    *out = element(weight, row, 0);
-    *stride = row_stride(weight);
-    if (way->direct) return vx_ok();
-    const vx_k_matrix from = { element(weight, row, 0), weight.dtype, row_stride(weight) },
-                      to = { room, way->in, weight.shape[1] };
-    *out = room;
-    *stride = weight.shape[1];
-    return vx_cuda_status(vx_k_convert(to, from, rows, weight.shape[1], cuda->stream), "vx_linear");
+    p->w = room;
+    p->w_stride = p->k;
+    if (segment->quant.kind != VX_QUANT_NONE) return vx_cuda_decode(cuda, segment, row, p->n, way->in, args->weight->once, room);
+    const vx_k_matrix from = { element(weight, row, 0), weight.dtype, row_stride(weight) }, to = { room, way->in, p->k };
+    if (!way->direct) return vx_cuda_status(vx_k_convert(to, from, p->n, p->k, cuda->stream), "vx_linear");
+    p->w = from.data;
+    p->w_stride = from.stride;
+    return vx_ok();
+}
+
+// x, or what the segment's factors make of it.
+static vx_status input(vx_cuda *cuda, const vx_linear_args *args, const struct way *way, const vx_weight_segment *segment,
+                       char *room, vx_cuda_product *p)
+{
+    p->x = args->x.data;
+    p->x_stride = row_stride(args->x);
+    if (way->x_bytes == 0) return vx_ok();
+    vx_tensor factor = segment->quant.pre_scale;
+    VX_TRY(vx_cuda_resident(cuda, &factor, args->weight->once));
+    const vx_k_matrix to = { room, args->x.dtype, p->k };
+    p->x = room;
+    p->x_stride = p->k;
+    return vx_cuda_status(vx_k_scale_columns(to, matrix(args->x), factor.data, factor.dtype, p->m, p->k, cuda->stream),
+                          "vx_linear");
 }
 
 // Rows of the weight from `row` on: columns of out.
@@ -139,36 +174,30 @@ static vx_status finish(vx_cuda *cuda, const vx_linear_args *args, const struct 
     if (!way->through && !way->late_bias) return vx_ok();
     if (bias.rank == 0) return vx_cuda_status(vx_k_convert(out, sum, m, rows, cuda->stream), "vx_linear");
     const char *b = (const char *)bias.data + (size_t)row * bytes_of(bias.dtype);
-    return vx_cuda_status(vx_k_bias(out, sum, b, bias.dtype, way->late_bias, m, rows, cuda->stream), "vx_linear");
+    return vx_cuda_status(vx_k_bias(out, sum, b, bias.dtype, args->x.dtype == VX_F16, m, rows, cuda->stream), "vx_linear");
 }
 
 static vx_status multiply_segment(vx_cuda *cuda, const vx_linear_args *args, const vx_weight_segment *segment, char *base)
 {
-    const bool once = args->weight->once;
+    const bool once = args->weight->once, quantised = segment->quant.kind != VX_QUANT_NONE;
     const struct way way = way_of(args, segment);
     const struct scratch s = cut(base, &way);
-    if (segment->quant.kind != VX_QUANT_NONE)
-        return vx_fail(VX_ERR_UNSUPPORTED, "vx_linear: weights of format %s on the CUDA device",
-                       vx_quant_name(&segment->quant, segment->weight.dtype));
     vx_tensor weight = segment->weight, bias = segment->bias;
     const void *added = NULL;
     if (way.epilogue) VX_TRY(bias_for(cuda, args, segment, once, s.bias, &added));
     else VX_TRY(vx_cuda_resident(cuda, &bias, once));
-    VX_TRY(vx_cuda_resident_as(cuda, &weight, args->x.dtype == VX_F16 ? VX_F16 : weight.dtype, once));
+    if (!quantised) VX_TRY(vx_cuda_resident_as(cuda, &weight, way.direct ? way.in : weight.dtype, once));
+    vx_cuda_product p = { .m = args->x.shape[0], .k = args->x.shape[1], .in_type = way.in, .out_type = way.sum };
+    VX_TRY(input(cuda, args, &way, segment, s.x, &p));
     const int64_t n = weight.shape[0];
     for (int64_t row = 0; row < n; row += way.tile) {
-        const int64_t rows = vx_min_i64(way.tile, n - row);
-        vx_cuda_product p = { .m = args->x.shape[0], .n = rows, .k = args->x.shape[1] };
-        p.x = args->x.data;
-        p.x_stride = row_stride(args->x);
-        p.in_type = way.in;
-        p.out_type = way.sum;
+        p.n = vx_min_i64(way.tile, n - row);
         p.out = way.through ? s.sum : element(args->out, 0, segment->column + row);
-        p.out_stride = way.through ? rows : row_stride(args->out);
-        if (added) p.bias = (const char *)added + (size_t)row * bytes_of(way.sum);
-        VX_TRY(operand(cuda, &way, weight, row, rows, s.weight, &p.w, &p.w_stride));
+        p.out_stride = way.through ? p.n : row_stride(args->out);
+        p.bias = added ? (const char *)added + (size_t)row * bytes_of(way.sum) : NULL;
+        VX_TRY(operand(cuda, args, &way, segment, weight, row, s.weight, &p));
         VX_TRY(vx_cuda_blas_product(cuda, &p, s.workspace));
-        VX_TRY(finish(cuda, args, &way, segment, bias, row, rows, s.sum));
+        VX_TRY(finish(cuda, args, &way, segment, bias, row, p.n, s.sum));
     }
     return vx_ok();
 }

@@ -67,7 +67,7 @@ vx_status vx_cuda_reserve(vx_device *dev, size_t bytes)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
     if (bytes <= cuda->scratch_size) return vx_ok();
-    VX_TRY(vx_cuda_interrupt(cuda));
+    VX_TRY(vx_cuda_pause(cuda));
     free_scratch(cuda); // first: the two together might not fit
     VX_TRY(vx_cuda_malloc(cuda, &cuda->scratch, bytes, "scratch"));
     cuda->scratch_size = bytes;

@@ -1,9 +1,10 @@
 // Recorded stretches: CUDA graphs, captured from the stream.
 //
 // A stretch of a new identity runs by itself the first time: copies of weights are made, scratch grows, algorithms are chosen and
-// kernels are loaded, none of which a graph can hold. If nothing of the sort happens, or has changed, when it comes again, it is
-// captured; from then on it is replayed. Where something unforeseen happens in the middle of a capture, the part captured so far
-// runs as a graph of its own and the rest by itself: what the caller sees is the same.
+// kernels are loaded, none of which a graph can hold. When it comes again it is captured, unless it did what it will always do and
+// what a graph cannot hold either: copies from and to the host, weights that stream. From then on it is replayed. Where something
+// unforeseen happens in the middle of a capture, the part captured so far runs as a graph of its own and the rest by itself: what
+// the caller sees is the same.
 #include "base/alloc.h"
 #include "device/cuda/cuda.h"
 #include <string.h>
@@ -13,7 +14,7 @@ enum { GRAPHS = 4, MAX_KEYS = 64 }; // of a slot; an identity with more addresse
 struct graph {
     const void **key;
     int keys;
-    bool quiet;     // it ran without anything that a graph cannot hold
+    bool quiet;     // it ran without anything that a graph can never hold
     uint64_t epoch; // then, or when it was captured
     cudaGraphExec_t exec;
     vx_weight_copy **uses;
@@ -142,6 +143,11 @@ vx_status vx_cuda_interrupt(vx_cuda *cuda)
 {
     cuda->unrecordable = true;
     return cuda->capturing ? run_captured(cuda, NULL) : vx_ok();
+}
+
+vx_status vx_cuda_pause(vx_cuda *cuda)
+{
+    return cuda->capturing ? vx_cuda_interrupt(cuda) : vx_ok();
 }
 
 static void abandon(vx_cuda *cuda)

@@ -76,7 +76,7 @@ static void leave_ring(vx_cuda_weights *w, vx_weight_copy *c)
 
 static void synchronize(vx_cuda *cuda)
 {
-    (void)vx_cuda_interrupt(cuda);
+    (void)vx_cuda_pause(cuda);
     (void)cudaStreamSynchronize(cuda->stream);
     (void)cudaStreamSynchronize(cuda->weights->stream);
 }
@@ -245,12 +245,14 @@ static int first_behind(const vx_cuda_weights *w, const char *begin)
 static vx_weight_copy *find(const vx_cuda_weights *w, const char *begin, size_t bytes, vx_dtype from, vx_dtype to)
 {
     vx_weight_copy *exact = NULL;
-    const size_t width = (size_t)vx_dtype_bits(from) / 8;
+    const size_t width = vx_dtype_bits(from) >= 8 ? (size_t)vx_dtype_bits(from) / 8 : 1;
     for (int i = first_behind(w, begin) - 1; i >= 0 && (size_t)(begin - w->copy[i]->begin) < w->longest; i--) {
         vx_weight_copy *c = w->copy[i];
         const size_t offset = (size_t)(begin - c->begin);
         if (c->to != to || c->from != from) continue;
-        if (c->device && offset + bytes <= c->bytes && (from == to || offset % width == 0)) return c;
+        // Inside a larger copy only where vectors can begin: a product's algorithm depends on it, and its bits must not.
+        const size_t on_device = offset / width * (size_t)(vx_dtype_bits(to) / 8);
+        if (c->device && offset + bytes <= c->bytes && offset % width == 0 && on_device % 16 == 0) return c;
         if (offset == 0 && c->bytes == bytes) exact = c;
     }
     return exact;
@@ -442,7 +444,7 @@ static vx_status copy_bytes(vx_cuda *cuda, vx_weight_copy *c)
 static vx_status bring(vx_cuda *cuda, vx_weight_copy *c, bool once, bool ahead)
 {
     vx_cuda_weights *w = cuda->weights;
-    VX_TRY(vx_cuda_interrupt(cuda));
+    VX_TRY(vx_cuda_pause(cuda));
     sweep(cuda);
     if (c->from != c->to && !w->bounce) { // first: what makes room for it must not find this copy half made
         void *p;
@@ -477,7 +479,8 @@ void vx_cuda_weights_touch(vx_cuda *cuda, vx_weight_copy *c)
 static vx_status use(vx_cuda *cuda, vx_weight_copy *c, bool once)
 {
     vx_cuda_weights *w = cuda->weights;
-    if (c->place == RING || c->drop || !c->awaited) VX_TRY(vx_cuda_interrupt(cuda));
+    if (c->place == RING || c->drop) VX_TRY(vx_cuda_interrupt(cuda));
+    if (!c->awaited) VX_TRY(vx_cuda_pause(cuda));
     if (!c->awaited) VX_TRY(vx_cuda_status(cudaStreamWaitEvent(cuda->stream, c->ready, 0), "weights"));
     c->awaited = c->used = true;
     c->fenced = false;
