@@ -313,10 +313,17 @@ class Writer:
         plain = self.file(f"{case}/decoded_fl2va.safetensors", decoded, {"config": json.dumps(self.m.config)})
         self.twin(case, {"--model": mine}, {"--model": plain})
 
+    def configured(self, folder):
+        """Small models need what the released one's shapes imply: heads, blocks of the deep-stack features."""
+        (self.out / folder).mkdir(parents=True, exist_ok=True)
+        (self.out / folder / "config.json").write_text((self.m.partition / "text_encoder" / "config.json").read_text())
+        return str(self.out / folder)
+
     def text(self, case, stored, decoded):
-        mine = self.file(f"{case}/text_encoders/text.safetensors", stored)
-        plain = self.file(f"{case}/decoded.safetensors", decoded)
-        self.twin(case, {"--model": str(self.m.partition), "--text-encoder": mine}, {"--model": str(self.m.partition), "--text-encoder": plain})
+        self.file(f"{case}/coded/text.safetensors", stored)
+        self.file(f"{case}/decoded/text.safetensors", decoded)
+        self.twin(case, {"--model": str(self.m.partition), "--text-encoder": self.configured(f"{case}/coded")},
+                  {"--model": str(self.m.partition), "--text-encoder": self.configured(f"{case}/decoded")})
 
 
 def transformers(w):
@@ -373,7 +380,8 @@ def texts(w):
     m = w.m
     comfy = comfy_text_names(m.text)
     official = {"--model": str(m.partition)}
-    w.twin("text_bf16", official | {"--text-encoder": w.file("text_bf16/text_encoders/t.safetensors", comfy)}, official)
+    w.file("text_bf16/coded/t.safetensors", comfy)
+    w.twin("text_bf16", official | {"--text-encoder": w.configured("text_bf16/coded")}, official)
     linears = [k[: -len(".weight")] for k in comfy if k.startswith("model.layers.") and k.endswith("_proj.weight")]
     stored, _, decoded = quantise(comfy, linears, int8)
     w.text("text_int8_convrot", stored, decoded)
@@ -399,12 +407,12 @@ def texts(w):
             if x.dim() == 5:  # ggml knows four axes
                 x = x.flatten(0, 1)
             tensors[name], decoded[name] = ggml(x, kind)
-        write_gguf(w.out / case / "text.gguf", {k: v for k, v in tensors.items() if k not in vision},
+        write_gguf(w.out / case / "coded" / "text.gguf", {k: v for k, v in tensors.items() if k not in vision},
                    [text_kv("general.architecture", "qwen3vl")] if llama else ())
-        options = official | {"--text-encoder": str(w.out / case / "text.gguf")}
+        options = official | {"--text-encoder": w.configured(f"{case}/coded")}
         if vision:
-            write_gguf(w.out / case / "mmproj.gguf", {k: v for k, v in tensors.items() if k in vision}, [text_kv("general.architecture", "clip")])
-            options["--vision"] = str(w.out / case / "mmproj.gguf")
+            write_gguf(w.out / case / "tower.gguf", {k: v for k, v in tensors.items() if k in vision}, [text_kv("general.architecture", "clip")])
+            options["--vision"] = str(w.out / case / "tower.gguf")
         plain = {back.get(k, k): v for k, v in decoded.items() if k not in vision}
         if vision:
             plain |= {k: v.float() for k, v in comfy.items() if k.startswith("visual.")}
@@ -414,8 +422,8 @@ def texts(w):
                     plain[origin] = x.half().float()
         else:
             plain["visual.patch_embed.proj.weight"] = comfy["visual.patch_embed.proj.weight"].float()
-        (w.out / case / "text_encoder").mkdir(parents=True, exist_ok=True)
-        w.twin(case, options, official | {"--text-encoder": w.file(f"{case}/decoded.safetensors", plain)})
+        w.file(f"{case}/decoded/text.safetensors", plain)
+        w.twin(case, options, official | {"--text-encoder": w.configured(f"{case}/decoded")})
 
 
 def vaes(w):
@@ -452,6 +460,7 @@ def tree(w):
 
 def make(partition, out):
     w = Writer(Model(partition.resolve()), out.resolve())
+    w.file("first.safetensors", {"pixels": torch.randint(0, 256, (1, 64, 64, 3), generator=torch.Generator().manual_seed(4), dtype=torch.uint8)}, {"fps": "24"})
     for part in (transformers, texts, vaes, tree):
         part(w)
 
@@ -460,8 +469,8 @@ def make(partition, out):
 REQUEST = ["--prompt", "A lighthouse in fog.", "--size", "64x64", "--frames", "22", "--steps", "2", "--seed", "5", "--precision", "float32"]
 
 
-def run(vortex, options, out, decode):
-    command = [vortex, "generate", *[x for pair in options.items() for x in pair], *REQUEST, "-q", "-y", "--device", "cpu", "--save-latents", out]
+def run(vortex, options, out, decode, first):
+    command = [vortex, "generate", *[x for pair in options.items() for x in pair], *REQUEST, *first, "-q", "-y", "--device", "cpu", "--save-latents", out]
     r = subprocess.run(command, capture_output=True, text=True)
     if r.returncode:
         return r.stderr.strip()
@@ -491,7 +500,8 @@ def check(vortex, out, wanted):
         twin = json.loads(file.read_text())
         a, b = str(file.parent / "a.safetensors"), str(file.parent / "b.safetensors")
         decode = case.startswith(("video", "audio", "comfy_tree"))
-        fault = run(vortex, twin["case"], a, decode) or run(vortex, twin["twin"], b, decode)
+        first = ["--first", str(out / "first.safetensors")] if case.startswith(("text", "video")) else []  # through the vision tower, the encoder
+        fault = run(vortex, twin["case"], a, decode, first) or run(vortex, twin["twin"], b, decode, first)
         worst = None if fault else difference(a, b)
         if decode and not fault:
             worst = max(worst, difference(a + ".decoded", b + ".decoded"))
