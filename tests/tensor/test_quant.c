@@ -480,6 +480,16 @@ static void finds_every_value_that_is_not_finite(void **state)
     assert_ok(vx_quant_verify(&q, values));
     values.dtype = VX_F8_E5M2;
     expect(vx_quant_verify(&q, values), VX_ERR_NOT_FINITE, "fp8_e5m2: row 1, column 299 is inf");
+    uint8_t sixes[8] = { 0x77 };
+    static uint8_t tiles[512] = { 0x7e };
+    float huge = 0x1p120f; // times 448 and 6
+    q = (vx_quant){ .kind = VX_QUANT_NVFP4,
+                    .k = 16,
+                    .scale = vx_tensor_of(&huge, VX_F32, 1),
+                    .block_scale = vx_tensor_of(tiles, VX_F8_E4M3, 128, 4) };
+    expect(vx_quant_verify(&q, vx_tensor_of(sixes, VX_U8, 1, 8)), VX_ERR_NOT_FINITE, "nvfp4: row 0, column 0 is inf");
+    huge = 0x1p99f;
+    assert_ok(vx_quant_verify(&q, vx_tensor_of(sixes, VX_U8, 1, 8)));
     uint8_t block[34] = { 0x00, 0x7c, 1 }; // d is infinity
     q = (vx_quant){ .kind = VX_QUANT_GGUF, .type = 8, .k = 32 };
     expect(vx_quant_verify(&q, vx_tensor_of(block, VX_U8, 1, 34)), VX_ERR_NOT_FINITE, "Q8_0: row 0, column 0");
