@@ -85,6 +85,13 @@ static void assert_same(const both *b, const char *what)
     vx_free(found);
 }
 
+// The device keeps copies of what lies in files, by address.
+static void drop(both *b)
+{
+    vx_device_forget(cuda, b->host, (size_t)b->span * (size_t)vx_dtype_bits(b->dtype) / 8);
+    vx_free(b->host);
+}
+
 enum { ARENA_BYTES = 256 << 20 };
 static vx_arena *new_arena(void)
 {
@@ -94,7 +101,7 @@ static vx_arena *new_arena(void)
 }
 
 // ---- over time ----
-enum { PLAIN, BIAS, WITH_RESIDUAL, IN_PLACE, WAYS };
+enum { PLAIN, OF_A_FILE, WITH_RESIDUAL, IN_PLACE, WAYS }; // weight and bias in host memory
 typedef struct line_case {
     const char *says;
     bool transposed;
@@ -145,12 +152,13 @@ static void run_line(const line_case *c, int way, int64_t gap)
     if (way != IN_PLACE) poison(&out);
     for (int far = 0; far < 2; far++) {
         vx_tensor (*view)(const both *, vx_tensor) = far ? far_view : near_view;
+        vx_tensor (*file)(const both *, vx_tensor) = way == OF_A_FILE ? near_view : view;
         vx_conv1d_params p = { c->stride, c->padding, c->dilation, { 0 }, { 0 } };
-        if (way != PLAIN) p.bias = view(&bias, sb);
+        if (way != PLAIN) p.bias = file(&bias, sb);
         if (way == WITH_RESIDUAL) p.residual = view(&residual, so);
         if (way == IN_PLACE) p.residual = view(&out, so);
-        vx_status s = c->transposed ? vx_conv_transpose1d(far ? cuda : cpu, view(&out, so), view(&x, sx), view(&w, sw), &p)
-                                    : vx_conv1d(far ? cuda : cpu, view(&out, so), view(&x, sx), view(&w, sw), &p);
+        vx_status s = c->transposed ? vx_conv_transpose1d(far ? cuda : cpu, view(&out, so), view(&x, sx), file(&w, sw), &p)
+                                    : vx_conv1d(far ? cuda : cpu, view(&out, so), view(&x, sx), file(&w, sw), &p);
         if (s.code != VX_OK) fail_msg("%s: %s", c->says, s.message);
     }
     char what[160];
@@ -159,7 +167,7 @@ static void run_line(const line_case *c, int way, int64_t gap)
              (long long)c->dilation, (long long)c->length, way);
     assert_same(&out, what);
     both *all[] = { &x, &w, &out, &residual, &bias };
-    for (int i = 0; i < 5; i++) vx_free(all[i]->host);
+    for (int i = 0; i < 5; i++) drop(all[i]);
     vx_arena_destroy(&arena);
 }
 
@@ -167,7 +175,7 @@ static void lines_have_the_cpus_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof line_cases / sizeof *line_cases; i++)
-        for (int way = 0; way < WAYS; way++) run_line(&line_cases[i], way, way == BIAS ? 0 : 3);
+        for (int way = 0; way < WAYS; way++) run_line(&line_cases[i], way, way == OF_A_FILE ? 0 : 3);
 }
 
 static void any_line_has_the_cpus_bits(void **state)
@@ -202,7 +210,7 @@ static void an_empty_input_gives_the_bias(void **state)
     assert_ok(vx_download(cuda, found, y.far));
     for (int i = 0; i < 8; i++) assert_true(found[i] == ((float *)b.host)[i / 4]);
     both *all[] = { &x, &w, &b, &y };
-    for (int i = 0; i < 4; i++) vx_free(all[i]->host);
+    for (int i = 0; i < 4; i++) drop(all[i]);
     vx_arena_destroy(&arena);
 }
 
@@ -272,16 +280,17 @@ static void run_volume(const volume_case *c, int way, int64_t gap)
     if (way != IN_PLACE) poison(&out);
     for (int far = 0; far < 2; far++) {
         vx_tensor (*view)(const both *, vx_tensor) = far ? far_view : near_view;
+        vx_tensor (*file)(const both *, vx_tensor) = way == OF_A_FILE ? near_view : view;
         vx_conv3d_params p = { .reflect = c->reflect, .alone = c->alone };
         for (int i = 0; i < AXES; i++) {
             p.stride[i] = c->stride[i];
             p.pad_begin[i] = c->begin[i];
             p.pad_end[i] = c->end[i];
         }
-        if (way != PLAIN) p.bias = view(&bias, sb);
+        if (way != PLAIN) p.bias = file(&bias, sb);
         if (way == WITH_RESIDUAL) p.residual = view(&residual, so);
         if (way == IN_PLACE) p.residual = view(&out, so);
-        vx_status s = vx_conv3d(far ? cuda : cpu, view(&out, so), view(&x, sx), view(&w, sw), &p);
+        vx_status s = vx_conv3d(far ? cuda : cpu, view(&out, so), view(&x, sx), file(&w, sw), &p);
         if (s.code != VX_OK) fail_msg("%s: %s", c->says, s.message);
     }
     char what[128];
@@ -289,7 +298,7 @@ static void run_volume(const volume_case *c, int way, int64_t gap)
              (long long)c->x[0], (long long)c->x[1], (long long)c->x[2], way);
     assert_same(&out, what);
     both *all[] = { &x, &w, &out, &residual, &bias };
-    for (int i = 0; i < 5; i++) vx_free(all[i]->host);
+    for (int i = 0; i < 5; i++) drop(all[i]);
     vx_arena_destroy(&arena);
 }
 
@@ -297,7 +306,7 @@ static void volumes_have_the_cpus_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof volume_cases / sizeof *volume_cases; i++)
-        for (int way = 0; way < WAYS; way++) run_volume(&volume_cases[i], way, way == BIAS ? 0 : 3);
+        for (int way = 0; way < WAYS; way++) run_volume(&volume_cases[i], way, way == OF_A_FILE ? 0 : 3);
 }
 
 static void any_volume_has_the_cpus_bits(void **state)
@@ -363,7 +372,7 @@ static void every_tile_has_the_same_bits(void **state)
         }
         vx_free(empty);
         both *all[] = { &x, &w, &bias, &out };
-        for (int i = 0; i < 4; i++) vx_free(all[i]->host);
+        for (int i = 0; i < 4; i++) drop(all[i]);
         vx_arena_destroy(&arena);
     }
 }
@@ -407,12 +416,12 @@ static void activations_have_the_cpus_bits(void **state)
         assert_ok(vx_snake_alias_free(cpu, near_view(&y, shape), near_view(&x, shape), near_view(&alpha, rows),
                                       near_view(&beta, rows), near_view(&up, taps), near_view(&down, taps)));
         assert_ok(vx_snake_alias_free(cuda, far_view(&y, shape), far_view(&x, shape), far_view(&alpha, rows),
-                                      far_view(&beta, rows), far_view(&up, taps), far_view(&down, taps)));
+                                      far_view(&beta, rows), near_view(&up, taps), near_view(&down, taps)));
         char what[64];
         snprintf(what, sizeof what, "length %lld", (long long)length);
         assert_same(&y, what);
         both *all[] = { &x, &y, &alpha, &beta, &up, &down };
-        for (int i = 0; i < 6; i++) vx_free(all[i]->host);
+        for (int i = 0; i < 6; i++) drop(all[i]);
         vx_arena_destroy(&arena);
     }
 }
