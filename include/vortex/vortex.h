@@ -123,6 +123,8 @@ typedef struct vx_request {
     bool lora_allow_partial;                      // keys that fit no module are left out, not refused
     const char *lora_mode; // "auto" (default) and "branch": beside the weights; "merge": into owned copies of plain weights
     int turbo;             // 4 or 8: steps, shifts, list, alpha and step of a distilled adapter, by the table of known files
+    const char *vae_precision; // "auto" (default): of the picture's decoder, float16 on a GPU unless precision is float32
+    const char *vae_rope;      // "official" (default), "float32": rotary coordinates of a float16 decoder
 } vx_request;
 
 // The fields of a request as text, for command lines, job files and forms: one table for all of them.
@@ -241,8 +243,9 @@ typedef struct vx_job_callbacks {
 // Validates and plans; nothing heavy yet. callbacks may be NULL.
 VX_API vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job_callbacks *callbacks, vx_job **out);
 // A job whose latents exist already (vortex decode). denormalised: the file holds VAE-scale latents. Either tensor may be alone.
-VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks,
-                                     vx_job **out);
+// Of the request only precision, vae_precision and vae_rope count; NULL = defaults.
+VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_request *request,
+                                     const vx_job_callbacks *callbacks, vx_job **out);
 VX_API void vx_job_destroy(vx_job **job);
 // Text, conditions and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
 // of this model with the same prompt, conditions and precision is not encoded again; nor are the same conditions.

@@ -59,7 +59,9 @@ vx_status command_decode(options *o)
     char *json = NULL;
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
     status = session_open(&s, o, true);
-    if (!status.code) status = vx_job_from_latents(s.model, input_path(o->latents), o->denormalised, &callbacks, &job);
+    if (!status.code)
+        status = vx_job_from_latents(s.model, input_path(o->latents), o->denormalised, vx_request_builder_request(o->builder),
+                                     &callbacks, &job);
     if (!status.code) {
         watch_job(job);
         status = decode_to(o, job);

@@ -68,7 +68,9 @@ vx_status usage_error(vx_code code, const char *field, const char *format, ...)
 bool field_of_command(const vx_field *f, unsigned commands)
 {
     if (commands & CMD_TOKENIZE) return !strcmp(f->name, "prompt");
-    if (commands & CMD_DECODE) return f->group == VX_GROUP_MEDIA || !strcmp(f->name, "output") || !strcmp(f->name, "precision");
+    if (commands & CMD_DECODE)
+        return f->group == VX_GROUP_MEDIA || !strcmp(f->name, "output") || !strcmp(f->name, "precision") ||
+               !strncmp(f->name, "vae_", 4);
     if (commands & CMD_DEMO) return !strcmp(f->name, "seed");
     if (commands & CMD_ENCODE) return !strcmp(f->name, "precision");
     if (commands & CMD_BENCH) return f->group == VX_GROUP_REQUEST;

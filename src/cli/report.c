@@ -101,7 +101,11 @@ void put_json(json_t *object)
 vx_status check_stdout(void)
 {
     if (fflush(stdout) != 0 && !stdout_error) stdout_error = errno ? errno : EIO;
-    if (ferror(stdout) && !stdout_error) stdout_error = EIO;
+    if (ferror(stdout) && !stdout_error) {
+        // A longer text went out on the way and nobody kept its errno: the same place says again why it takes no more.
+        clearerr(stdout);
+        stdout_error = putchar('\n') == EOF || fflush(stdout) != 0 ? errno : EIO;
+    }
     if (!stdout_error) return (vx_status){ 0 };
     return usage_error(stdout_error == ENOSPC ? VX_ERR_STORAGE_FULL : VX_ERR_OUTPUT, "", "standard output: %s",
                        strerror(stdout_error));

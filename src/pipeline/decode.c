@@ -60,7 +60,7 @@ static vx_status decode_picture(vx_job *job, const sink *to)
     vx_device *dev = m->device;
     vx_stage_need need;
     vx_plan_counts counts;
-    VX_TRY(vx_need_video(m, job->video_shape, &need, &counts));
+    VX_TRY(vx_need_video(job, &need, &counts));
     vx_arena *arena = NULL;
     vx_job_progress(job, "decode_video", VX_STAGE_DECODE_VIDEO, 0, 1);
     picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = VX_DELIVERY_FRAMES, .began = vx_clock_s() };
@@ -72,13 +72,11 @@ static vx_status decode_picture(vx_job *job, const sink *to)
         vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
         run.bytes = vx_delivery_bytes(arena, job->video_shape);
         s = vx_upload(dev, latent, job->video);
-        if (!s.code)
-            s = vx_video_decoder_run(m->video, dev, arena,
-                                     &(vx_video_decode){ .latent = latent,
-                                                         .denormalised = job->denormalised,
-                                                         .frames = deliver,
-                                                         .user = &run,
-                                                         .progress = tiles_done });
+        vx_video_decode decode_params = vx_decode_of(job, latent);
+        decode_params.frames = deliver;
+        decode_params.user = &run;
+        decode_params.progress = tiles_done;
+        if (!s.code) s = vx_video_decoder_run(m->video, dev, arena, &decode_params);
     }
     vx_stage_leave(m, &arena);
     vx_pages_free(run.host, room);

@@ -126,13 +126,17 @@ typedef struct vx_resolved {
     uint64_t seed;
     vx_noise noise;
     vx_dtype act;
+    vx_dtype vae;        // of the picture's decoder: VX_F16 or VX_F32
+    bool vae_exact_rope; // of VX_F16
     bool record, latents_only;
     uint64_t memory_limit;
     vx_conditions conditions; // judged, not loaded
     int64_t reference_short_edge, canvas_short_edge, canvas_max_pixels;
 } vx_resolved;
-// Takes the checkpoint's shifts where the request has none. Draws a seed from the system if none is set.
-vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes);
+// Takes the checkpoint's shifts where the request has none. Draws a seed from the system if none is set. far: jobs run on a GPU.
+vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, bool far, vx_notes *notes);
+// Only how a picture is decoded: of a job that begins with latents.
+vx_status vx_resolve_decoder(vx_resolved *out, const vx_request *request, bool far);
 void vx_resolved_free(vx_resolved *resolved);
 // Adapters and Turbo settings; what the user asks for otherwise stays, with a note.
 vx_status vx_resolve_loras(vx_resolved *out, const vx_request *r, vx_notes *notes);
@@ -222,7 +226,8 @@ uint64_t vx_stage_weights(const vx_model *model, vx_component_kind kind, uint64_
 vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
 vx_status vx_need_denoise(vx_job *job, vx_stage_need *need, vx_plan_counts *prepare, vx_plan_counts *evaluation);
 vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx_plan_counts *counts);
-vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts);
+vx_status vx_need_video(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
+vx_video_decode vx_decode_of(const vx_job *job, vx_tensor latent); // how the job decodes its picture
 enum { VX_DEVICE_RESERVE = 512 << 20 }; // of a GPU: left to the driver, the libraries' handles and fragmentation
 enum { VX_DELIVERY_FRAMES = 17 };       // as many as a window hands over at most
 vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4]); // room for their bytes, on the device

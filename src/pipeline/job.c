@@ -117,7 +117,7 @@ static vx_status load_conditions(vx_job *job)
 vx_status vx_job_prepare(vx_job *job, const vx_request *request)
 {
     vx_model *m = job->model;
-    VX_TRY(vx_resolve(&job->request, request, &m->map, &job->notes));
+    VX_TRY(vx_resolve(&job->request, request, &m->map, vx_device_far(m->device), &job->notes));
     vx_task task = job->request.conditions.task;
     VX_TRY(vx_model_partition(m, task == VX_TASK_REF2VA ? VX_VARIANT_REF2VA : VX_VARIANT_FL2VA, vx_task_name(task), &job->notes));
     VX_TRY(load_conditions(job));
@@ -151,14 +151,15 @@ vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job
     return vx_ok();
 }
 
-vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_job_callbacks *callbacks,
-                              vx_job **out)
+vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalised, const vx_request *request,
+                              const vx_job_callbacks *callbacks, vx_job **out)
 {
     vx_job *job = vx_alloc_array(1, sizeof *job);
     VX_NEED_MEMORY(job, "a job");
     job->model = model;
     job->denormalised = denormalised;
     vx_status s = take_callbacks(job, callbacks);
+    if (!s.code) s = vx_resolve_decoder(&job->request, request, vx_device_far(model->device));
     if (!s.code) s = vx_latents_load(job, path);
     if (!s.code) s = vx_model_vaes(model, job->have_video, job->have_audio);
     if (!s.code) s = vx_job_plan(job);

@@ -65,15 +65,30 @@ vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4])
     return vx_arena_tensor(arena, VX_U8, VX_DELIVERY_FRAMES, latent[2] * 16, latent[3] * 16, 3);
 }
 
-vx_status vx_need_video(vx_model *model, const int64_t shape[4], vx_stage_need *need, vx_plan_counts *counts)
+// Tiles that a GPU decodes together: enough rows for its products (25,000 at the released sizes), 1.5 GB of activations.
+enum { GPU_TILES = 14 };
+
+vx_video_decode vx_decode_of(const vx_job *job, vx_tensor latent)
 {
+    return (vx_video_decode){ .latent = latent,
+                              .denormalised = job->denormalised,
+                              .half = job->request.vae == VX_F16,
+                              .exact_rope = job->request.vae_exact_rope,
+                              .batch = vx_device_far(job->model->device) ? GPU_TILES : 1 };
+}
+
+vx_status vx_need_video(vx_job *job, vx_stage_need *need, vx_plan_counts *counts)
+{
+    vx_model *model = job->model;
+    const int64_t *shape = job->video_shape;
     vx_device *dev = model->planner;
     vx_arena *arena = NULL;
     vx_device_plan_reset(dev);
     VX_TRY(vx_arena_create(dev, &arena, 0));
     vx_tensor latent = vx_arena_take(arena, VX_F32, 4, shape);
     vx_delivery_bytes(arena, shape);
-    vx_status s = vx_video_decoder_run(model->video, dev, arena, &(vx_video_decode){ .latent = latent });
+    const vx_video_decode decode = vx_decode_of(job, latent);
+    vx_status s = vx_video_decoder_run(model->video, dev, arena, &decode);
     *counts = vx_device_plan_counts(dev);
     *need = (vx_stage_need){ vx_arena_high(arena), counts->scratch };
     vx_arena_destroy(&arena);
@@ -297,7 +312,7 @@ vx_status vx_job_plan(vx_job *job)
         held += far ? 0 : folded;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
-        VX_TRY_IN(vx_need_video(m, job->video_shape, &need, &counts), "plan of decode_video");
+        VX_TRY_IN(vx_need_video(job, &need, &counts), "plan of decode_video");
         uint64_t frames =
             (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
         uint64_t movie = vx_movie_memory(&(vx_movie_params){ .width = p->width,

@@ -261,13 +261,39 @@ static vx_status resolve_seed(vx_resolved *out, const vx_request *r)
     return vx_ok();
 }
 
-static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes)
+// Half precision is what a GPU decodes pictures with, as the official pipeline does (video VAE specification, 14.1); on the
+// processor float32 is faster and the reference's own choice.
+static vx_status resolve_precision(vx_resolved *out, const vx_request *r, bool far)
 {
-    // An older caller's struct may be shorter than ours: what it lacks is zero.
-    vx_request r = { 0 };
-    if (!request || !request->struct_size || request->struct_size > sizeof r)
+    static const char *const precisions[] = { "exact", "float32" }, *const decoders[] = { "auto", "float16", "float32" },
+                             *const ropes[] = { "official", "float32" };
+    int choice;
+    VX_TRY(choose("precision", r->precision, precisions, 2, &choice));
+    out->act = choice ? VX_F32 : VX_BF16;
+    VX_TRY(choose("vae_precision", r->vae_precision, decoders, 3, &choice));
+    out->vae = choice == 1 || (choice == 0 && far && out->act == VX_BF16) ? VX_F16 : VX_F32;
+    VX_TRY(choose("vae_rope", r->vae_rope, ropes, 2, &choice));
+    out->vae_exact_rope = choice == 1;
+    if (r->vae_rope && out->vae == VX_F32)
+        return vx_remedy(
+            vx_fail_field(VX_ERR_CONFLICT, "vae_rope", "vae_rope belongs to a float16 decoder, and this one is float32"),
+            "leave it out, or give --vae-precision float16");
+    return vx_ok();
+}
+
+// An older caller's struct may be shorter than ours: what it lacks is zero.
+static vx_status take_request(vx_request *out, const vx_request *request)
+{
+    if (!request || !request->struct_size || request->struct_size > sizeof *out)
         return vx_fail(VX_ERR_USAGE, "the request was not initialised with VX_INIT(vx_request)");
-    memcpy(&r, request, request->struct_size);
+    memcpy(out, request, request->struct_size);
+    return vx_ok();
+}
+
+static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, bool far, vx_notes *notes)
+{
+    vx_request r = { 0 };
+    VX_TRY(take_request(&r, request));
     VX_TRY(check_prompt(&r));
     VX_TRY(resolve_frames(out, &r, notes));
     VX_TRY(resolve_conditions(out, &r));
@@ -278,9 +304,7 @@ static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_m
     int choice;
     VX_TRY(choose("noise", r.noise, noise_names, 3, &choice));
     out->noise = (vx_noise)choice;
-    static const char *const precisions[] = { "exact", "float32" };
-    VX_TRY(choose("precision", r.precision, precisions, 2, &choice));
-    out->act = choice ? VX_F32 : VX_BF16;
+    VX_TRY(resolve_precision(out, &r, far));
     out->record = r.record_tensors;
     out->latents_only = r.latents_only;
     out->memory_limit = r.memory_limit;
@@ -290,10 +314,17 @@ static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_m
     return vx_ok();
 }
 
-vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, vx_notes *notes)
+vx_status vx_resolve_decoder(vx_resolved *out, const vx_request *request, bool far)
+{
+    vx_request r = { 0 };
+    if (request) VX_TRY(take_request(&r, request));
+    return resolve_precision(out, &r, far);
+}
+
+vx_status vx_resolve(vx_resolved *out, const vx_request *request, const vx_model_map *map, bool far, vx_notes *notes)
 {
     memset(out, 0, sizeof *out);
-    vx_status s = resolve(out, request, map, notes);
+    vx_status s = resolve(out, request, map, far, notes);
     if (s.code) vx_resolved_free(out);
     return s;
 }

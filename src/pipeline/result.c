@@ -163,6 +163,9 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "device", json_string(vx_device_name(job->model->device)));
     json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->device)));
     json_object_set_new(o, "threads", json_integer(job->model->context->threads));
+    json_object_set_new(o, "vae_precision", json_string(job->request.vae == VX_F16 ? "float16" : "float32"));
+    if (job->request.vae == VX_F16)
+        json_object_set_new(o, "vae_rope", json_string(job->request.vae_exact_rope ? "float32" : "official"));
     const vx_timings *t = &job->timings;
     double total = t->plan + t->text + t->encode + t->denoise + t->decode_video + t->decode_audio + t->mux;
     json_object_set_new(o, "timings_s",
@@ -174,7 +177,11 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "step_s", steps);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    json_object_set_new(o, "peak_bytes", json_pack("{s:I, s:n}", "host", (json_int_t)usage.ru_maxrss * 1024, "device"));
+    json_object_set_new(o, "peak_bytes",
+                        json_pack("{s:I, s:o}", "host", (json_int_t)usage.ru_maxrss * 1024, "device",
+                                  vx_device_far(job->model->device)
+                                      ? json_integer((json_int_t)vx_device_memory_of(job->model->device).peak)
+                                      : json_null()));
     const int64_t *v = job->video_shape, *a = job->audio_shape;
     json_object_set_new(o, "latents_sha256",
                         json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio",
@@ -230,12 +237,19 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
     vx_status s = planned(model, request, job);
     if (!s.code) {
         json_t *o = json_object(), *stages = json_array();
+        const bool far = vx_device_far(model->device);
         set_request(o, job);
         if (job->request.seed_drawn) json_object_set_new(o, "seed", json_null());
         for (int i = 0; i < VX_PLAN_STAGES; i++) {
             const vx_stage_plan *st = &job->plan.stage[i];
-            json_array_append_new(stages, json_pack("{s:s, s:f, s:I, s:I}", "name", st->name, "flop", st->flop, "weight_bytes",
-                                                    (json_int_t)st->weight_bytes, "host_bytes", (json_int_t)st->host_bytes));
+            json_t *stage = json_pack("{s:s, s:f, s:I, s:I}", "name", st->name, "flop", st->flop, "weight_bytes",
+                                      (json_int_t)st->weight_bytes, "host_bytes", (json_int_t)st->host_bytes);
+            if (far) {
+                json_object_set_new(stage, "device_bytes", json_integer((json_int_t)st->device_bytes));
+                json_object_set_new(stage, "device_weight_bytes", json_integer((json_int_t)st->device_weights));
+                json_object_set_new(stage, "device_least_weight_bytes", json_integer((json_int_t)st->device_least));
+            }
+            json_array_append_new(stages, stage);
         }
         json_object_set_new(o, "stages", stages);
         json_object_set_new(o, "flop", json_real(job->plan.flop));
@@ -243,6 +257,11 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
         json_object_set_new(o, "condition_bytes", json_integer((json_int_t)vx_condition_bytes(job)));
         json_object_set_new(o, "available_bytes", json_integer((json_int_t)job->plan.available_bytes));
         json_object_set_new(o, "device", json_string(vx_device_name(model->device)));
+        if (far) {
+            json_object_set_new(o, "device_bytes", json_integer((json_int_t)job->plan.device_bytes));
+            json_object_set_new(o, "device_least_bytes", json_integer((json_int_t)job->plan.device_least_bytes));
+            json_object_set_new(o, "device_available_bytes", json_integer((json_int_t)job->plan.device_available_bytes));
+        }
         json_object_set_new(o, "model", model_object(model));
         json_object_set_new(o, "files", files_array(model));
         json_object_set_new(o, "warnings", notes_array(&job->notes));

@@ -51,7 +51,7 @@ static inline float get(const void *data, vx_dtype t, int64_t i)
 }
 static inline float round_to(vx_dtype t, float x)
 {
-    return t == VX_BF16 ? vx_round_bf16(x) : x;
+    return t == VX_BF16 ? vx_round_bf16(x) : t == VX_F16 ? vx_f16_to_f32(vx_f32_to_f16(x)) : x;
 }
 
 // `count` numbers in memory of their own, `shift` bytes from an aligned address. Freed with free_numbers.

@@ -114,6 +114,7 @@ static vx_request request_of(const vx_condition *conditions, int count)
                          .height = SIDE,
                          .num_frames = FRAMES,
                          .evaluations = 2,
+                         .vae_precision = "float32",
                          .seed_set = true,
                          .seed = 7,
                          .conditions = conditions,
@@ -128,6 +129,7 @@ static void from_a_prompt(void **state)
     request.schedule = "beta";
     request.evaluations = 4;
     request.precision = "float32";
+    request.vae_precision = "float16";
     same_bits(*state, &request);
 }
 

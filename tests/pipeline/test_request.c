@@ -87,6 +87,10 @@ static void values_at_and_beyond_each_limit(void **state)
         { "noise", "comfyui", VX_OK },
         { "noise", "cuda", VX_ERR_VALUE },
         { "precision", "fast", VX_ERR_VALUE },
+        { "vae_precision", "float16", VX_OK },
+        { "vae_precision", "bfloat16", VX_ERR_VALUE },
+        { "vae_rope", "float32", VX_OK },
+        { "vae_rope", "float64", VX_ERR_VALUE },
         { "sigmas", "1,0.5,0", VX_OK },
         { "sigmas", "1,,0", VX_ERR_VALUE },
         { "sigmas", "1,0.5,", VX_ERR_VALUE },
@@ -211,7 +215,7 @@ static vx_code resolve(vx_request r, vx_resolved *out)
     vx_notes notes = { 0 };
     vx_resolved resolved;
     r.struct_size = sizeof r;
-    vx_status s = vx_resolve(&resolved, &r, NULL, &notes);
+    vx_status s = vx_resolve(&resolved, &r, NULL, false, &notes);
     if (!s.code && out) *out = resolved;
     if (!s.code) vx_resolved_free(&resolved);
     vx_notes_free(&notes);
@@ -309,9 +313,9 @@ static void a_request_without_its_size_is_refused(void **state)
     vx_notes notes = { 0 };
     vx_resolved out;
     vx_request r = { .prompt = "a" };
-    assert_code(vx_resolve(&out, &r, NULL, &notes), VX_ERR_USAGE);
+    assert_code(vx_resolve(&out, &r, NULL, false, &notes), VX_ERR_USAGE);
     r.struct_size = sizeof r + 8; // a newer caller's struct: its last members are unknown here
-    assert_code(vx_resolve(&out, &r, NULL, &notes), VX_ERR_USAGE);
+    assert_code(vx_resolve(&out, &r, NULL, false, &notes), VX_ERR_USAGE);
 }
 
 static void the_error_page_lists_every_code(void **state)
