@@ -124,7 +124,11 @@ static setup prepare_conv3d(const char *name)
     p.in[1] = NUMBERS(VX_F32, co, ci, k, k, k);
     p.in[2] = NUMBERS(VX_F32, co);
     p.out = NUMBERS(VX_F32, co, out_t, out, out);
-    p.conv3d = (vx_conv3d_params){ { frames, rows, rows }, { k - 1, begin, begin }, { 0, end, end }, k > 1, p.in[2], { 0 } };
+    p.conv3d = (vx_conv3d_params){ .stride = { frames, rows, rows },
+                                   .pad_begin = { k - 1, begin, begin },
+                                   .pad_end = { 0, end, end },
+                                   .reflect = k > 1,
+                                   .bias = p.in[2] };
     p.flop = 2.0 * (double)(ci * co * k * k * k) * (double)(out_t * out * out);
     return p;
 }

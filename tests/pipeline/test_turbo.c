@@ -47,7 +47,7 @@ static vx_code resolve(vx_request r, const vx_lora *lora, vx_resolved *out, vx_n
     r.loras = lora;
     r.lora_count = lora ? 1 : 0;
     *notes = (vx_notes){ 0 };
-    return vx_resolve(out, &r, NULL, notes).code;
+    return vx_resolve(out, &r, NULL, false, notes).code;
 }
 
 static void is_list(const char *file, const float *got, int count, const float *want, int wanted, bool near)
