@@ -189,6 +189,7 @@ static void every_width_gives_the_same_bits(void **state)
     for (int i = 0; i < WIDTHS; i++) {
         check_shape(VX_BF16, 3, widths[i]);
         check_shape(VX_F32, 2, widths[i]);
+        check_shape(VX_F16, 2, widths[i]);
     }
 }
 
@@ -197,6 +198,7 @@ static void sums_of_bf16_have_one_order(void **state)
 {
     (void)state;
     check_shape(VX_BF16, 700, 1024 + 264);
+    check_shape(VX_F16, 300, 1024 + 264);
 }
 
 static void every_height_gives_the_same_bits(void **state)
@@ -242,6 +244,7 @@ static void heads_give_the_same_bits(void **state)
         { 2, 5, 20, 7, VX_BF16, VX_NORM_ROUND_TWICE, false },   { 37, 3, 128, 48, VX_F32, VX_NORM_ROUND_ONCE, false },
         { 3, 2, 33, 5, VX_F32, VX_NORM_ROUND_TWICE, false },    { 1, 1, 8, 4, VX_F32, VX_NORM_ROUND_ONCE, false },
         { 9, 3, 72, 36, VX_BF16, VX_NORM_ROUND_ONCE, true },    { 9, 3, 72, 36, VX_F32, VX_NORM_ROUND_ONCE, true },
+        { 19, 4, 64, 24, VX_F16, VX_NORM_ROUND_ONCE, false },   { 3, 2, 33, 5, VX_F16, VX_NORM_ROUND_TWICE, false },
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const int64_t rows = cases[c].rows, heads = cases[c].heads, d = cases[c].d, pairs = cases[c].pairs;

@@ -1,6 +1,6 @@
 // RMS norm, with and without modulation, and layer norm. A warp takes a row: lane l holds vectors l, l + 32, ... of 8 numbers,
-// which are the canonical accumulators' own, so the sum needs no shared memory and the row is read once where it fits the
-// registers (up to 21 vectors a lane: 5,376 bf16).
+// which are the canonical accumulators' own, so the sum needs no shared memory. The denoiser's rows (bf16, up to 5,376 numbers)
+// stay in registers, up to 21 vectors a lane; others are read again from the first-level cache.
 #include "device/cuda/kernels/rows_inside.h"
 
 enum { ROWS_OF_BLOCK = 4 };
@@ -63,12 +63,13 @@ template <vx_dtype X, int KEEP, bool WIDE> struct mine {
                 if (v < vectors) body(v, kept[k], count(v));
             }
         } else {
-#pragma unroll 4
+#pragma unroll 2
             for (int v = lane; v < vectors; v += WARP) body(v, read(v), count(v));
         }
     }
 };
 
+// With KEEP the weight is bf16.
 template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE, bool MODULATE>
 __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_constant__ norm_job job)
 {
@@ -91,7 +92,8 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
         for (int j = 0; j < OCTET; j++) y[j] = y[j] * inv;
         if (!MODULATE && a.twice) widen<X>(y, pack<X>(y));
         if (a.w.data) {
-            load_any(w, a.w, a.w.data, i, count, WIDE);
+            if (KEEP) widen<VX_BF16>(w, load<VX_BF16>(a.w.data, i, count, WIDE));
+            else load_any(w, a.w, a.w.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
         }
@@ -111,13 +113,13 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
     });
 }
 
-template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE>
+template <vx_dtype X, vx_dtype OUT, bool WIDE>
 __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) layer_rows(const __grid_constant__ norm_job job)
 {
     const vx_k_norm &a = job.a;
     const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
     if (r >= a.rows) return;
-    mine<X, KEEP, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
+    mine<X, 0, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
     void *out = row_at(a.out, r);
     own.begin();
     float acc = 0.0f;
@@ -152,39 +154,33 @@ static bool all_wide(const vx_k_norm *a)
            (uintptr_t)a->w.data % 16 == 0 && (uintptr_t)a->b.data % 16 == 0;
 }
 
-// How many vectors a lane keeps; f32 rows of more than 2,048 numbers would fill the registers. What is not wide is rare.
-#define PICK(a, launch)                                   \
-    do {                                                  \
-        const int each = (job.vectors + WARP - 1) / WARP; \
-        if (!all_wide(a)) {                               \
-            launch(0, false);                             \
-        } else if (each <= 8) {                           \
-            launch(8, true);                              \
-        } else if (each <= MOST) {                        \
-            launch(MOST, true);                           \
-        } else {                                          \
-            launch(0, true);                              \
-        }                                                 \
-    } while (0)
+static norm_job job_of(const vx_k_norm *a, unsigned *blocks)
+{
+    *blocks = (unsigned)((a->rows + ROWS_OF_BLOCK - 1) / ROWS_OF_BLOCK);
+    return { *a, (int)((a->n + OCTET - 1) / OCTET) };
+}
 
 template <vx_dtype X, vx_dtype OUT, bool MODULATE> static void launch_rms(const vx_k_norm *a, cudaStream_t stream)
 {
-    enum { MOST = X == VX_BF16 ? 21 : 8 };
-    const norm_job job = { *a, (int)((a->n + OCTET - 1) / OCTET) };
-    const unsigned blocks = (unsigned)((a->rows + ROWS_OF_BLOCK - 1) / ROWS_OF_BLOCK);
-#define LAUNCH(keep, wide) rms_rows<X, OUT, keep, wide, MODULATE><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job)
-    PICK(a, LAUNCH);
-#undef LAUNCH
+    enum { MOST = 21, THREADS = ROWS_OF_BLOCK * WARP };
+    unsigned blocks;
+    const norm_job job = job_of(a, &blocks);
+    if constexpr (X == VX_BF16) {
+        if (all_wide(a) && job.vectors <= MOST * WARP && (!a->w.data || a->w.dtype == VX_BF16)) {
+            rms_rows<X, OUT, MOST, true, MODULATE><<<blocks, THREADS, 0, stream>>>(job);
+            return;
+        }
+    }
+    if (all_wide(a)) rms_rows<X, OUT, 0, true, MODULATE><<<blocks, THREADS, 0, stream>>>(job);
+    else rms_rows<X, OUT, 0, false, MODULATE><<<blocks, THREADS, 0, stream>>>(job);
 }
 
 template <vx_dtype X, vx_dtype OUT> static void launch_layer(const vx_k_norm *a, cudaStream_t stream)
 {
-    enum { MOST = 8 };
-    const norm_job job = { *a, (int)((a->n + OCTET - 1) / OCTET) };
-    const unsigned blocks = (unsigned)((a->rows + ROWS_OF_BLOCK - 1) / ROWS_OF_BLOCK);
-#define LAUNCH(keep, wide) layer_rows<X, OUT, keep, wide><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job)
-    PICK(a, LAUNCH);
-#undef LAUNCH
+    unsigned blocks;
+    const norm_job job = job_of(a, &blocks);
+    if (all_wide(a)) layer_rows<X, OUT, true><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job);
+    else layer_rows<X, OUT, false><<<blocks, ROWS_OF_BLOCK * WARP, 0, stream>>>(job);
 }
 
 cudaError_t vx_k_rms_norm(const vx_k_norm *a, cudaStream_t stream)

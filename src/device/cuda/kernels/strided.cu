@@ -10,6 +10,18 @@ struct places {
     int64_t at[VX_K_TENSORS];
 };
 
+template <int TENSORS> static __device__ __noinline__ places place_far(const vx_k_walk &w, int64_t index)
+{
+    places p = {};
+    for (int i = w.rank - 1; i > 0; i--) {
+        const int64_t next = index / w.shape[i], c = index - next * w.shape[i];
+        for (int t = 0; t < TENSORS; t++) p.at[t] += c * w.stride[t][i];
+        index = next;
+    }
+    for (int t = 0; t < TENSORS; t++) p.at[t] += index * w.stride[t][0];
+    return p;
+}
+
 // Where element `index` of the walk stands in each tensor. 32-bit division where it is enough: it is three times as fast.
 template <int TENSORS> VX_DEVICE places place_of(const vx_k_walk &w, int64_t index)
 {
@@ -27,15 +39,7 @@ template <int TENSORS> VX_DEVICE places place_of(const vx_k_walk &w, int64_t ind
         for (int t = 0; t < TENSORS; t++) p.at[t] += rest * w.stride[t][0];
         return p;
     }
-    int64_t rest = index;
-#pragma unroll 1
-    for (int i = w.rank - 1; i > 0; i--) {
-        const int64_t next = rest / w.shape[i], c = rest - next * w.shape[i];
-        for (int t = 0; t < TENSORS; t++) p.at[t] += c * w.stride[t][i];
-        rest = next;
-    }
-    for (int t = 0; t < TENSORS; t++) p.at[t] += rest * w.stride[t][0];
-    return p;
+    return place_far<TENSORS>(w, index);
 }
 
 static int64_t count_of(const vx_k_walk *w)
