@@ -123,12 +123,13 @@ static vx_dnn_descriptor inner(vx_dnn_builder *b, int64_t id, int type, const st
 
 static vx_dnn_descriptor plan_by_chain(vx_dnn_builder *b, const struct key *key)
 {
-    enum { SCORES = INNER, SCALED, MOST, LESS, EXPONENTIALS, SUM, WEIGHTS };
+    enum { SCORES = INNER, SCALED, MOST, LESS, EXPONENTIALS, SUM, LOG, STATISTICS, WEIGHTS };
     const struct operands t = operands_of(b, key, true);
     const int f32 = VX_DNN_DATA_FLOAT;
     const vx_dnn_descriptor scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
     const vx_dnn_descriptor most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
     const vx_dnn_descriptor exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
+    const vx_dnn_descriptor log = inner(b, LOG, f32, key, 1), statistics = inner(b, STATISTICS, f32, key, 1);
     const vx_dnn_descriptor weights = inner(b, WEIGHTS, t.type, key, key->skv);
     const vx_dnn_descriptor steps[] = {
         vx_dnn_matmul(b, scores, t.q, t.k),
@@ -137,6 +138,9 @@ static vx_dnn_descriptor plan_by_chain(vx_dnn_builder *b, const struct key *key)
         vx_dnn_pointwise(b, VX_DNN_POINTWISE_SUB, less, scaled, most),
         vx_dnn_pointwise(b, VX_DNN_POINTWISE_EXP, exponentials, less, NULL),
         vx_dnn_reduce(b, VX_DNN_REDUCE_TENSOR_ADD, sum, exponentials),
+        // Nobody reads these two, but a chain without them is not recognised.
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_LOG, log, sum, NULL),
+        vx_dnn_pointwise(b, VX_DNN_POINTWISE_ADD, statistics, most, log),
         vx_dnn_pointwise(b, VX_DNN_POINTWISE_DIV, weights, exponentials, sum),
         vx_dnn_matmul(b, t.out, weights, t.v),
     };
@@ -173,7 +177,7 @@ static void build(vx_cuda_dnn *dnn, struct plan *p)
 {
     vx_dnn_descriptor (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !p->built; i++) {
-        vx_dnn_builder b = { .library = &dnn->library };
+        vx_dnn_builder b = { .library = &dnn->library, .handle = dnn->handle };
         p->built = ways[i](&b, &p->key);
         p->node = i == 0;
         if (!p->built) {

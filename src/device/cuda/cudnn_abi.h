@@ -14,6 +14,7 @@ typedef void *vx_dnn_descriptor;
     X(DATA_HALF, 2)                                \
     X(DATA_BFLOAT16, 9)                            \
     X(TYPE_DATA_TYPE, 1)                           \
+    X(TYPE_HANDLE, 0)                              \
     X(TYPE_BOOLEAN, 2)                             \
     X(TYPE_INT64, 3)                               \
     X(TYPE_VOID_PTR, 6)                            \
@@ -77,12 +78,17 @@ typedef void *vx_dnn_descriptor;
     X(ATTR_OPERATION_SDPA_FWD_SCALEDESC, 2805)     \
     X(NUMERICAL_NOTE_NONDETERMINISTIC, 4)          \
     X(POINTWISE_MUL, 1)                            \
+    X(POINTWISE_ADD, 0)                            \
     X(POINTWISE_DIV, 6)                            \
     X(POINTWISE_SUB, 9)                            \
+    X(POINTWISE_LOG, 15)                           \
     X(POINTWISE_EXP, 13)                           \
     X(REDUCE_TENSOR_ADD, 0)                        \
     X(REDUCE_TENSOR_MAX, 3)                        \
     X(HEUR_MODE_A, 3)
+
+// Marked as deprecated in newer headers, and still wanted: without it 9.14 and 9.19 propose no engine.
+enum { VX_DNN_ATTR_OPERATIONGRAPH_HANDLE = 800 };
 
 #define VX_DNN_CONSTANT(name, value) VX_DNN_##name = (value),
 enum { VX_DNN_CONSTANTS(VX_DNN_CONSTANT) };

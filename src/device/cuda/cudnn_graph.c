@@ -280,6 +280,7 @@ vx_dnn_descriptor vx_dnn_plan(vx_dnn_builder *b, const vx_dnn_descriptor *operat
     enum { CONFIGS = 16 };
     const int mode = VX_DNN_HEUR_MODE_A;
     const vx_dnn_descriptor graph = vx_dnn_make(b, VX_DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph");
+    vx_dnn_set(b, graph, VX_DNN_ATTR_OPERATIONGRAPH_HANDLE, VX_DNN_TYPE_HANDLE, 1, &b->handle);
     vx_dnn_set(b, graph, VX_DNN_ATTR_OPERATIONGRAPH_OPS, VX_DNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
     vx_dnn_finish(b, graph);
     const vx_dnn_descriptor heuristics = vx_dnn_make(b, VX_DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine");

@@ -36,6 +36,7 @@ void vx_dnn_reason(const vx_dnn_library *library, vx_dnn_status status, char *ou
 
 typedef struct vx_dnn_builder {
     const vx_dnn_library *library;
+    vx_dnn_handle handle; // for plans
     vx_dnn_status status; // of the first call that failed; later calls do nothing
     const char *failed;   // what it was about
     int count;
