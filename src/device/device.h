@@ -38,6 +38,9 @@ typedef struct vx_cuda_info {
     uint64_t memory_total, memory_free;
 } vx_cuda_info;
 bool vx_cuda_built(void);
+// Which attention a CUDA device computed last, for reports: "mma", "wgmma", "f32", "cudnn"; "" where none did and of other devices.
+// What a replayed recording holds counts when it is recorded.
+const char *vx_cuda_attention_used(const vx_device *dev);
 vx_status vx_cuda_query(vx_cuda_info *out, int ordinal); // VX_ERR_DEVICE_NONE as above; fills in what it learned before
 
 // ---- plan: runs network code on shapes alone ----

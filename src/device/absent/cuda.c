@@ -6,6 +6,12 @@ bool vx_cuda_built(void)
     return false;
 }
 
+const char *vx_cuda_attention_used(const vx_device *dev)
+{
+    (void)dev;
+    return "";
+}
+
 static vx_status absent(void)
 {
     return vx_fail_remedy(VX_ERR_DEVICE_NONE, "use --device cpu, or build with -DVORTEX_CUDA=ON where CUDA's nvcc is installed",

@@ -3,11 +3,21 @@
 #include "device/cuda/kernels/attention.h"
 #include "base/checked.h"
 #include "device/cuda/cuda.h"
+#include <string.h>
 
 const char *vx_cuda_attention_name(vx_cuda_attention_way way)
 {
     static const char *const names[] = { "mma", "wgmma", "f32", "cudnn" };
     return way >= 0 && way < VX_CUDA_ATTENTION_WAYS ? names[way] : "";
+}
+
+const char *vx_cuda_attention_used(const vx_device *dev)
+{
+    if (strcmp(dev->name, "cuda") != 0) return "";
+    const vx_cuda *cuda = vx_cuda_of_const(dev);
+    int64_t calls = 0;
+    for (int i = 0; i < VX_CUDA_ATTENTION_WAYS; i++) calls += cuda->attention_calls[i];
+    return calls > 0 ? vx_cuda_attention_name(cuda->attention_ran) : "";
 }
 
 static vx_k_attention kernel_args(const vx_attention_args *args)

@@ -266,6 +266,7 @@ static vx_status open_all(vx_cuda *cuda)
     VX_TRY(vx_cuda_weights_open(cuda));
     VX_TRY(vx_cuda_blas_open(cuda));
     vx_cuda_dnn_open(cuda);
+    if (cuda->attention == VX_ATTENTION_CUDNN) VX_TRY_IN(vx_cuda_dnn_found(cuda), "attention by cuDNN");
     return vx_device_born(&cuda->base);
 }
 

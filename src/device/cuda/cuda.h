@@ -150,6 +150,7 @@ vx_status vx_cuda_decode(vx_cuda *cuda, const vx_weight_segment *segment, int64_
 // cudnn.c. VX_ERR_UNSUPPORTED: no library, or no engine for this shape; the caller takes the own kernel.
 void vx_cuda_dnn_open(vx_cuda *cuda);
 void vx_cuda_dnn_close(vx_cuda *cuda);
+vx_status vx_cuda_dnn_found(const vx_cuda *cuda);     // VX_ERR_UNSUPPORTED: there is none, and why
 const char *vx_cuda_dnn_version(const vx_cuda *cuda); // "9.19.0 (path)", or NULL
 vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args);
 // By measurements kept in docs/performance.md: this shape is faster with the cuDNN that was found than with the own kernel.

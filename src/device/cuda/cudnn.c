@@ -53,6 +53,12 @@ void vx_cuda_dnn_close(vx_cuda *cuda)
     cuda->dnn = NULL;
 }
 
+vx_status vx_cuda_dnn_found(const vx_cuda *cuda)
+{
+    if (!cuda->dnn) return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN was not opened");
+    return vx_remedy(cuda->dnn->opened, "name the folder of libcudnn.so.9 in VORTEX_LIBRARY_PATH, or use --attention own");
+}
+
 const char *vx_cuda_dnn_version(const vx_cuda *cuda)
 {
     return cuda->dnn && cuda->dnn->opened.code == VX_OK ? cuda->dnn->library.named : NULL;
@@ -60,16 +66,16 @@ const char *vx_cuda_dnn_version(const vx_cuda *cuda)
 
 static vx_status start(const vx_cuda *cuda)
 {
+    VX_TRY(vx_cuda_dnn_found(cuda));
     vx_cuda_dnn *dnn = cuda->dnn;
-    if (!dnn) return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN was not opened");
-    if (dnn->opened.code != VX_OK || dnn->handle) return dnn->opened;
+    if (dnn->handle) return vx_ok();
     vx_dnn_status s = dnn->library.create(&dnn->handle);
     if (s == VX_DNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
     if (s == VX_DNN_STATUS_SUCCESS) return vx_ok();
     char why[REASON];
     vx_dnn_reason(&dnn->library, s, why, sizeof why);
     dnn->opened = vx_fail(VX_ERR_UNSUPPORTED, "cuDNN %s does not start: %s", dnn->library.named, why);
-    return dnn->opened;
+    return vx_cuda_dnn_found(cuda);
 }
 
 // ---- graphs ----
