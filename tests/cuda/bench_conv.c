@@ -21,12 +21,14 @@ static void need(cudaError_t e, const char *what)
 // `size`: rows and columns, or with rows == 1 the length.
 typedef struct layer {
     const char *name;
-    int count, ci, co, frames, rows, columns, kt, k, stride, dilation, transposed;
+    int count, ci, co, frames, rows, columns, kt, k, stride, dilation, transposed, alone;
 } layer;
 
-#define PICTURE(name, count, ci, co, n, k, stride)       \
-    {                                                    \
-        name, count, ci, co, 1, n, n, k, k, stride, 1, 0 \
+// Half of the 28 tiles of 1344x768: the encoder takes them together, as frames that are pictures of their own.
+enum { TILES = 14 };
+#define PICTURE(name, count, ci, co, n, k, stride)              \
+    {                                                           \
+        name, count, ci, co, TILES, n, n, k, k, stride, 1, 0, 1 \
     }
 static const layer image[] = {
     PICTURE("conv_in", 1, 3, 128, 256, 3, 1),
@@ -50,23 +52,23 @@ static const layer image[] = {
     PICTURE("quant", 1, 48, 48, 16, 1, 1),
 };
 static const layer clip[] = {
-    { "level 0, 5 frames", 4, 128, 128, 5, 256, 256, 3, 3, 1, 1, 0 },
-    { "level 1, 3 frames", 3, 256, 256, 3, 128, 128, 3, 3, 1, 1, 0 },
-    { "level 2, 5 frames", 4, 256, 256, 5, 64, 64, 3, 3, 1, 1, 0 },
-    { "level 4, 5 frames", 4, 512, 512, 5, 16, 16, 3, 3, 1, 1, 0 },
+    { "level 0, 5 frames", 4, 128, 128, 5, 256, 256, 3, 3, 1, 1, 0, 0 },
+    { "level 1, 3 frames", 3, 256, 256, 3, 128, 128, 3, 3, 1, 1, 0, 0 },
+    { "level 2, 5 frames", 4, 256, 256, 5, 64, 64, 3, 3, 1, 1, 0, 0 },
+    { "level 4, 5 frames", 4, 512, 512, 5, 16, 16, 3, 3, 1, 1, 0, 0 },
 };
-#define LINE(name, count, ci, co, n, k, stride)          \
-    {                                                    \
-        name, count, ci, co, 1, 1, n, 1, k, stride, 1, 0 \
+#define LINE(name, count, ci, co, n, k, stride)             \
+    {                                                       \
+        name, count, ci, co, 1, 1, n, 1, k, stride, 1, 0, 0 \
     }
-#define TWICE(name, ci, co, n, k, stride)            \
-    {                                                \
-        name, 1, ci, co, 1, 1, n, 1, k, stride, 1, 1 \
+#define TWICE(name, ci, co, n, k, stride)               \
+    {                                                   \
+        name, 1, ci, co, 1, 1, n, 1, k, stride, 1, 1, 0 \
     }
-#define STAGE(i, c, n)                                                                                            \
-    { "stage " i " k3", 6, c, c, 1, 1, n, 1, 3, 1, 3, 0 }, { "stage " i " k7", 6, c, c, 1, 1, n, 1, 7, 1, 3, 0 }, \
-    {                                                                                                             \
-        "stage " i " k11", 6, c, c, 1, 1, n, 1, 11, 1, 3, 0                                                       \
+#define STAGE(i, c, n)                                                                                                  \
+    { "stage " i " k3", 6, c, c, 1, 1, n, 1, 3, 1, 3, 0, 0 }, { "stage " i " k7", 6, c, c, 1, 1, n, 1, 7, 1, 3, 0, 0 }, \
+    {                                                                                                                   \
+        "stage " i " k11", 6, c, c, 1, 1, n, 1, 11, 1, 3, 0, 0                                                          \
     }
 static const layer decode[] = {
     LINE("in_proj", 1, 32, 2048, 207, 1, 1),  LINE("conv_pre", 1, 2048, 1024, 207, 7, 1),
@@ -79,7 +81,7 @@ static const layer decode[] = {
     TWICE("ups 6", 16, 8, 82800, 4, 2),       STAGE("6", 8, 165600),
     LINE("conv_post", 1, 8, 1, 165600, 7, 1),
 };
-#define UNITS(i, c, n) { "stage " i " k7", 3, c, c, 1, 1, n, 1, 7, 1, 3, 0 }, LINE("stage " i " k1", 3, c, c, n, 1, 1)
+#define UNITS(i, c, n) { "stage " i " k7", 3, c, c, 1, 1, n, 1, 7, 1, 3, 0, 0 }, LINE("stage " i " k1", 3, c, c, n, 1, 1)
 static const layer encode[] = {
     LINE("first", 1, 1, 64, 165600, 7, 1),      UNITS("1", 64, 165600),
     LINE("down 1", 1, 64, 128, 165600, 4, 2),   UNITS("2", 128, 82800),
@@ -138,7 +140,7 @@ static vx_k_conv conv_of(const bench *b, const layer *l)
     c.pad[2] = l->rows > 1     ? pad
                : l->stride > 1 ? l->transposed ? (l->k - l->stride) / 2 : (l->stride + 1) / 2
                                : pad * l->dilation;
-    c.first_tap = l->frames < l->kt ? l->kt - l->frames : 0;
+    c.first_tap = l->alone ? l->kt - 1 : l->frames < l->kt ? l->kt - l->frames : 0;
     c.reflect = l->rows > 1;
     c.phases = l->transposed ? l->stride : 0;
     c.packed = b->packed;
@@ -148,7 +150,7 @@ static vx_k_conv conv_of(const bench *b, const layer *l)
 static double flop_of(const layer *l, const vx_k_conv *c)
 {
     double taps = 0;
-    for (int f = 0; f < l->frames; f++) taps += (l->kt - 1 - f > 0 ? 1.0 + f : l->kt) * c->taps[1] * l->k;
+    for (int f = 0; f < l->frames; f++) taps += (l->alone ? 1.0 : l->kt - 1 - f > 0 ? 1.0 + f : l->kt) * c->taps[1] * l->k;
     const double positions = l->transposed ? (double)l->columns : (double)c->out_rows * c->out_columns;
     return 2 * taps * positions * l->ci * l->co;
 }

@@ -31,15 +31,17 @@ vx_status vx_cuda_conv_weights(vx_cuda *cuda, vx_k_conv *c, vx_tensor w, vx_tens
     return vx_ok();
 }
 
-// How well a tile's inner loop runs: share of a multiprocessor's peak of products. Measured on one H200.
+// How well a tile's inner loop runs: share of a multiprocessor's peak of products, measured on one H200 (tests/cuda/bench_conv.c).
 struct rate {
     float alone, full; // one block there; as many as fit
     int blocks;        // that fit
 };
 static const struct rate rates[VX_K_CONV_TILES] = {
-    [VX_K_CONV_128X128] = { 0.60f, 0.75f, 2 }, [VX_K_CONV_128X64] = { 0.40f, 0.70f, 4 }, [VX_K_CONV_64X128] = { 0.40f, 0.70f, 4 },
-    [VX_K_CONV_64X64] = { 0.35f, 0.60f, 4 },   [VX_K_CONV_64X32] = { 0.25f, 0.45f, 5 },  [VX_K_CONV_32X32] = { 0.15f, 0.40f, 10 },
-    [VX_K_CONV_32X128] = { 0.30f, 0.55f, 4 },  [VX_K_CONV_16X256] = { 0.25f, 0.50f, 4 }, [VX_K_CONV_8X512] = { 0.25f, 0.50f, 4 },
+    [VX_K_CONV_128X128] = { 0.640f, 0.700f, 2 }, [VX_K_CONV_128X64] = { 0.450f, 0.620f, 4 },
+    [VX_K_CONV_64X128] = { 0.500f, 0.690f, 4 },  [VX_K_CONV_64X64] = { 0.460f, 0.635f, 4 },
+    [VX_K_CONV_64X32] = { 0.340f, 0.515f, 5 },   [VX_K_CONV_32X32] = { 0.186f, 0.490f, 10 },
+    [VX_K_CONV_32X128] = { 0.360f, 0.570f, 4 },  [VX_K_CONV_16X256] = { 0.300f, 0.480f, 4 },
+    [VX_K_CONV_8X512] = { 0.200f, 0.330f, 4 },
 };
 
 // Time of the multiprocessor with the most blocks, in units of its peak; sums are never split, so a small output fills the chip

@@ -48,24 +48,45 @@ __device__ inline void pack_bias(const vx_k_conv &c, int64_t rows, int ld)
     if (o < c.co) c.packed[rows * ld + o] = widen(c.bias, c.bias_format, o * c.bias_stride);
 }
 
-// A block turns 32 output channels x 32 numbers of their rows of the weight.
-__global__ void pack(const __grid_constant__ vx_k_conv c, int ld)
+// n / by for n < 2^31, with magic = ceil(2^32 / by): one too large at most.
+struct divider {
+    unsigned by, magic;
+};
+inline divider divider_of(int by)
+{
+    return { (unsigned)by, (unsigned)((((uint64_t)1 << 32) + (unsigned)by - 1) / (unsigned)by) }; // by 1: 0
+}
+__device__ inline unsigned quotient(unsigned n, divider d, unsigned *rest)
+{
+    unsigned q = d.by == 1 ? n : __umulhi(n, d.magic);
+    if (q * d.by > n) q--;
+    *rest = n - q * d.by;
+    return q;
+}
+
+// A block turns 32 output channels x 32 numbers of their rows of the weight, of which it reads only taps that are used.
+__global__ void pack(const __grid_constant__ vx_k_conv c, int ld, divider taps)
 {
     __shared__ float tile[32][33];
     const layout l = layout_of(c);
-    const int all = c.taps[0] * c.taps[1] * c.taps[2];
-    const int64_t row_length = (int64_t)c.ci * all, at = (int64_t)blockIdx.x * 32;
+    const unsigned row_length = (unsigned)c.ci * taps.by, at = blockIdx.x * 32, skip = (unsigned)l.skip;
+    unsigned tap;
+    (void)quotient(at + threadIdx.x, taps, &tap);
+    const bool used = tap >= skip && at + threadIdx.x < row_length;
+#pragma unroll
     for (int i = threadIdx.y; i < 32; i += 8) {
-        const int64_t o = blockIdx.y * 32 + i, n = at + threadIdx.x;
-        tile[i][threadIdx.x] = o < c.co && n < row_length ? widen(c.w, c.w_format, o * row_length + n) : -0.0f;
+        const int64_t o = blockIdx.y * 32 + i;
+        tile[i][threadIdx.x] = used && o < c.co ? widen(c.w, c.w_format, o * row_length + at + threadIdx.x) : -0.0f;
     }
     __syncthreads();
-    const int o = blockIdx.y * 32 + threadIdx.x;
-    for (int i = threadIdx.y; i < 32; i += 8) {
-        const int64_t n = at + i, beyond = n - row_length;
-        const int64_t channel = n / all, tap = n % all - l.skip;
-        const int64_t row = beyond < 0 ? tap * c.ci + channel : (int64_t)l.taps * c.ci + beyond;
-        if (o < ld && (beyond < 0 ? tap >= 0 : beyond < PAD_ROWS)) c.packed[row * ld + o] = tile[threadIdx.x][i];
+    const unsigned o = blockIdx.y * 32 + threadIdx.x;
+#pragma unroll
+    for (unsigned i = threadIdx.y; i < 32; i += 8) {
+        const unsigned channel = quotient(at + i, taps, &tap);
+        const bool beyond = at + i >= row_length;
+        const unsigned over = at + i - row_length;
+        const int64_t row = beyond ? (int64_t)l.taps * c.ci + over : (int64_t)(tap - skip) * c.ci + channel;
+        if (o < (unsigned)ld && (beyond ? over < PAD_ROWS : tap >= skip)) c.packed[row * ld + o] = tile[threadIdx.x][i];
     }
     pack_bias(c, l.phase_rows, ld);
 }
@@ -114,19 +135,19 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int STAGES_, int BLOCKS_,
     static constexpr int THREADS = BM / TM * (BN / TN);
     static constexpr int COLUMNS = BN > THREADS ? BN / THREADS : 1; // positions that a thread gathers
     static constexpr int ROWS = BN > THREADS ? 1 : THREADS / BN;    // rows of k that the block gathers at a time
+    static constexpr int SLOT = BK * (BM + BN);
     // A warp is WY x WX threads.
     static constexpr int WY = BM / TM < 4 ? BM / TM : 4, WX = 32 / WY;
     static constexpr int GM = TM / 4, GN = TN / 4;
     static_assert(BN / TN % WX == 0 && BM / TM % WY == 0 && BK % ROWS == 0, "");
     static_assert(BN % THREADS == 0 || THREADS % BN == 0, "");
-    static_assert(STAGES * BK * (BM + BN) * 4 <= 48 << 10, "more needs an attribute");
 };
 
 // What a block works on, the same for all its threads.
 struct place {
     int frame, phase;       // of the output; one of them is 0
     int first, count;       // positions: the first of the tile, all of the frame or phase
-    int taps, first_tap;    // of this frame or phase
+    int skip, taps;         // taps of the weight that this frame leaves out, and those that are left
     int start, step, delta; // column of x: position * step + start + tap * delta
     int width;              // positions in a row
     const float *w;
@@ -150,8 +171,8 @@ template <typename S> __device__ inline place place_of(const vx_k_conv &c, int l
         plane = ceil_div(c.out_rows * c.out_columns, S::BN);
         p.frame = blockIdx.x / plane;
         const int before = c.pad[0] - p.frame * c.stride[0], kt = before > c.first_tap ? before : c.first_tap;
-        p.first_tap = (kt - c.first_tap) * c.taps[1] * c.taps[2];
-        p.taps = l.taps - p.first_tap;
+        p.skip = kt * c.taps[1] * c.taps[2];
+        p.taps = l.taps + l.skip - p.skip;
         p.start = -c.pad[2];
         p.step = c.stride[2];
         p.delta = c.dilation;
@@ -159,7 +180,7 @@ template <typename S> __device__ inline place place_of(const vx_k_conv &c, int l
         p.width = c.out_columns;
     }
     p.first = blockIdx.x % plane * S::BN;
-    p.w = c.packed + (p.phase * l.phase_rows + (int64_t)p.first_tap * c.ci) * ld + blockIdx.y * S::BM;
+    p.w = c.packed + (p.phase * l.phase_rows + (int64_t)(c.phases ? 0 : p.skip - l.skip) * c.ci) * ld + blockIdx.y * S::BM;
     return p;
 }
 
@@ -187,35 +208,61 @@ template <typename S> __device__ inline void find_columns(const vx_k_conv &c, co
     }
 }
 
+// A tap of the weight; of a transposed convolution, the kx-th of its phase.
+struct tap_place {
+    int kt, ky, kx;
+};
+struct dividers {
+    divider channels, rows, columns; // channels in, taps over rows and over columns
+};
+__device__ inline tap_place tap_of(const vx_k_conv &c, int tap, const dividers &by)
+{
+    if (c.phases) return { 0, 0, tap };
+    unsigned kx, ky;
+    const unsigned kt = quotient(quotient((unsigned)tap, by.columns, &kx), by.rows, &ky);
+    return { (int)kt, (int)ky, (int)kx };
+}
+__device__ inline void advance(const vx_k_conv &c, tap_place &t)
+{
+    t.kx++;
+    if (c.phases || t.kx < c.taps[2]) return;
+    t.kx = 0;
+    t.ky++;
+    if (t.ky < c.taps[1]) return;
+    t.ky = 0;
+    t.kt++;
+}
+
 // The sample of channel 0 for a tap, NULL where there is none.
-__device__ inline const float *sample(const vx_k_conv &c, const place &p, column at, int tap)
+__device__ inline const float *sample(const vx_k_conv &c, const place &p, column at, tap_place t)
 {
     if (at.row == NOWHERE) return nullptr;
-    const int all = p.first_tap + tap + c.first_tap * c.taps[1] * c.taps[2];
-    const int kx = c.phases ? tap : all % c.taps[2], ky = c.phases ? 0 : all / c.taps[2] % c.taps[1];
-    const int kt = c.phases ? 0 : all / c.taps[2] / c.taps[1];
-    const int y = resolve(at.row + ky, c.rows, c.reflect), x = resolve(at.column + kx * p.delta, c.columns, c.reflect);
+    const int y = resolve(at.row + t.ky, c.rows, c.reflect), x = resolve(at.column + t.kx * p.delta, c.columns, c.reflect);
     if (y < 0 || x < 0) return nullptr;
-    const int frame = p.frame * c.stride[0] + kt - c.pad[0];
+    const int frame = p.frame * c.stride[0] + t.kt - c.pad[0];
     return c.x + frame * c.x_frame + y * c.x_row + x;
 }
 
 template <typename S> struct gather {
     column at[S::COLUMNS];
     const float *from[S::COLUMNS]; // of the current tap and channel; NULL: zeros
-    int tap, channel;              // the next step's first; RAGGED: channel counts k
+    tap_place tap;                 // of the next step
+    int channel;                   // its first; RAGGED: its first k
 };
 
-template <typename S> __device__ inline void gather_step(const vx_k_conv &c, const place &p, gather<S> &g, float *b)
+template <typename S>
+__device__ inline void gather_step(const vx_k_conv &c, const dividers &by, const place &p, gather<S> &g, float *b)
 {
     const int row0 = (int)threadIdx.x / S::BN, place0 = (int)threadIdx.x % S::BN;
     if (S::RAGGED) {
         for (int j = row0; j < S::BK; j += S::ROWS) {
-            const int k = g.channel + j, tap = k / c.ci;
+            unsigned channel;
+            const int tap = (int)quotient((unsigned)(g.channel + j), by.channels, &channel);
+            const tap_place t = tap_of(c, p.skip + tap, by);
 #pragma unroll
             for (int i = 0; i < S::COLUMNS; i++) {
-                const float *from = tap < p.taps ? sample(c, p, g.at[i], tap) : nullptr;
-                const float *here = from ? from + (int64_t)(k - tap * c.ci) * c.x_channel : c.packed;
+                const float *from = tap < p.taps ? sample(c, p, g.at[i], t) : nullptr;
+                const float *here = from ? from + channel * c.x_channel : c.packed;
                 copy_4(b + j * S::BN + place0 + i * S::THREADS, here, from != nullptr);
             }
         }
@@ -244,7 +291,7 @@ template <typename S> __device__ inline void gather_step(const vx_k_conv &c, con
     g.channel += S::BK;
     if (g.channel == c.ci) {
         g.channel = 0;
-        g.tap++;
+        advance(c, g.tap);
     }
 }
 
@@ -322,14 +369,16 @@ __device__ inline void write(const vx_k_conv &c, const place &p, const float *bi
 }
 
 template <typename S>
-__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) convolve(const __grid_constant__ vx_k_conv c, int ld, bool wide)
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    convolve(const __grid_constant__ vx_k_conv c, const __grid_constant__ dividers by, int ld, bool wide)
 {
-    __shared__ __align__(16) float ring[S::STAGES][S::BK * (S::BM + S::BN)];
+    __shared__ __align__(16) float ring[S::STAGES][S::SLOT];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     constexpr int ACROSS = S::BN / S::TN / S::WX;
     const int tx = warp % ACROSS * S::WX + lane % S::WX, ty = warp / ACROSS * S::WY + lane / S::WX;
     const place p = place_of<S>(c, ld);
     gather<S> g = {};
+    g.tap = tap_of(c, p.skip, by);
     find_columns<S>(c, p, g.at);
     const int steps = ceil_div(p.taps * c.ci, S::BK);
     const float *w = p.w;
@@ -338,7 +387,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) convolve(const __grid_c
     for (int s = 0; s < S::STAGES - 1; s++) {
         if (s < steps) {
             fetch_weights<S>(w, ld, ring[s]);
-            gather_step<S>(c, p, g, ring[s] + S::BK * S::BM);
+            gather_step<S>(c, by, p, g, ring[s] + S::BK * S::BM);
             w += (int64_t)S::BK * ld;
         }
         commit();
@@ -349,7 +398,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) convolve(const __grid_c
         __syncthreads(); // the samples are there for all, and the slot behind them is read by none
         if (step + S::STAGES - 1 < steps) {
             fetch_weights<S>(w, ld, ring[next]);
-            gather_step<S>(c, p, g, ring[next] + S::BK * S::BM);
+            gather_step<S>(c, by, p, g, ring[next] + S::BK * S::BM);
             w += (int64_t)S::BK * ld;
         }
         commit();
@@ -387,12 +436,14 @@ template <typename S> cudaError_t launch(const vx_k_conv &c, cudaStream_t stream
         pack_transposed<<<dim3(blocks, lines), pack_block, 0, stream>>>(c, ld);
     } else {
         const int64_t numbers = (int64_t)c.ci * c.taps[0] * c.taps[1] * c.taps[2] + PAD_ROWS;
-        pack<<<dim3((unsigned)((numbers + 31) / 32), lines), pack_block, 0, stream>>>(c, ld);
+        const divider taps = divider_of(c.taps[0] * c.taps[1] * c.taps[2]);
+        pack<<<dim3((unsigned)((numbers + 31) / 32), lines), pack_block, 0, stream>>>(c, ld, taps);
     }
     const int positions = c.phases ? ceil_div(c.out_columns, c.phases) : c.out_rows * c.out_columns;
     const unsigned planes = (unsigned)(c.phases ? c.phases : c.out_frames);
     const dim3 grid(planes * (unsigned)ceil_div(positions, S::BN), ld / S::BM);
-    convolve<S><<<grid, S::THREADS, 0, stream>>>(c, ld, can_write_wide(c));
+    const dividers by = { divider_of(c.ci > 0 ? c.ci : 1), divider_of(c.taps[1]), divider_of(c.taps[2]) };
+    convolve<S><<<grid, S::THREADS, 0, stream>>>(c, by, ld, can_write_wide(c));
     return cudaGetLastError();
 }
 
