@@ -270,9 +270,17 @@ VX_API const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3]);
 VX_API vx_status vx_job_result(const vx_job *job, char **json);
 
 // ---- looking at files and the machine ----
-// What a checkpoint folder or file, a latents file or an MP4 of ours holds, as JSON; problems are in "problems", not errors,
-// unless the path itself cannot be read.
+// What a checkpoint folder, a component's file, an adapter, a latents file or an MP4 of ours holds, as JSON; problems are in
+// "problems", not errors, unless the path itself cannot be read.
 VX_API vx_status vx_inspect(vx_context *context, const char *path, char **json);
+typedef struct vx_inspect_params {
+    size_t struct_size;
+    const char *path;
+    bool verify;                     // read everything: values that are NaN or infinite, scales that no quantiser writes
+    const char *vision, *qkv_layout; // as of a model
+} vx_inspect_params;
+// The same with all choices; *problem, if not NULL, is the first of the problems: VX_OK where there is none.
+VX_API vx_status vx_inspect_with(vx_context *context, const vx_inspect_params *params, char **json, vx_status *problem);
 // Machine, device, libraries, memory, and one remedy per problem, as JSON.
 VX_API vx_status vx_doctor(vx_context *context, char **json);
 // One input through an encoder, into a safetensors file: mean and logvar F32 [24,T,H/16,W/16] of pictures and videos, mean F32

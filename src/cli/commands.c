@@ -141,8 +141,16 @@ vx_status command_inspect(options *o)
     session s = { 0 };
     char *json = NULL;
     status = session_open(&s, o, false);
-    if (!status.code) status = vx_inspect(s.context, input_path(o->argument[0]), &json);
-    if (!status.code) print_json(o, json);
+    vx_status problem = { 0 };
+    if (!status.code)
+        status = vx_inspect_with(s.context,
+                                 &(vx_inspect_params){ VX_INIT(vx_inspect_params), .path = input_path(o->argument[0]),
+                                                       .verify = o->verify, .vision = o->vision, .qkv_layout = o->qkv_layout },
+                                 &json, &problem);
+    if (!status.code) {
+        print_json(o, json);
+        status.code = problem.code; // told already; the exit status is its class
+    }
     vx_text_free(json);
     session_close(&s);
     return status;

@@ -1,103 +1,120 @@
 // What a path holds, and what is wrong with it. Problems are reported, not returned: the point is to see all of them.
+#include "pipeline/inspect.h"
+
 #include <string.h>
 
 #include "base/file.h"
 #include "base/str.h"
-#include "pipeline/internal.h"
+#include "weights/census.h"
 
-static const char *const component_names[] = { [VX_TRANSFORMER] = "transformer",
-                                               [VX_TEXT_ENCODER] = "text_encoder",
-                                               [VX_VIDEO_VAE] = "video_vae",
-                                               [VX_AUDIO_VAE] = "audio_vae" };
+// ---- a model ----
 
-static void add_problem(json_t *problems, vx_status s)
-{
-    if (!s.code) return;
-    char code[16];
-    snprintf(code, sizeof code, "VX-%04d", (int)s.code);
-    json_array_append_new(problems, json_pack("{s:s, s:o, s:o}", "code", code, "message", vx_json_name(s.message), "remedy",
-                                              vx_json_name(s.remedy)));
-}
-
-static void inspect_component(json_t *list, json_t *problems, vx_model *m, vx_component_kind kind)
+static void inspect_one(json_t *list, vx_inspection *i, vx_model *m, vx_component_kind kind, bool verify)
 {
     vx_component *c = m->component[kind];
     if (!c) {
-        add_problem(problems, vx_model_map_need(&m->map, kind));
+        vx_inspection_add(i, vx_model_map_need(&m->map, kind));
         return;
     }
-    json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:I}", "name", component_names[kind], "path",
-                                          vx_json_name(vx_component_path(c)), "layout",
-                                          vx_component_layout(c) == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official", "bytes",
-                                          (json_int_t)vx_component_bytes(c)));
+    json_array_append_new(list, vx_inspect_component(c, kind));
+    if (verify) vx_inspect_verify(i, c);
 }
 
-static json_t *dimensions(const vx_model *m)
+static const char *variant_word(vx_variant v)
 {
-    json_t *o = json_object();
-    if (m->denoiser) {
-        const vx_denoiser_config *c = vx_denoiser_config_of(m->denoiser);
-        json_object_set_new(o, "transformer",
-                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_layers",
-                                      (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "attention_head_dim",
-                                      (json_int_t)c->head_dim, "ffn_hidden_size", (json_int_t)c->ffn, "text_dim",
-                                      (json_int_t)c->text_dim));
-    }
-    if (m->language) {
-        const vx_language_config *c = vx_language_config_of(m->language);
-        json_object_set_new(o, "text_encoder",
-                            json_pack("{s:I, s:I, s:I, s:I, s:I}", "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
-                                      (json_int_t)c->layers_in_file, "num_attention_heads", (json_int_t)c->heads,
-                                      "num_key_value_heads", (json_int_t)c->kv_heads, "intermediate_size",
-                                      (json_int_t)c->intermediate));
-    }
-    if (m->video) {
-        const vx_video_decoder_config *c = vx_video_decoder_config_of(m->video);
-        json_object_set_new(o, "video_vae",
-                            json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "num_layers",
-                                      (json_int_t)c->layers, "heads", (json_int_t)c->heads, "dim", (json_int_t)c->dim));
-    }
-    if (m->audio) {
-        const vx_audio_decoder_config *c = vx_audio_decoder_config_of(m->audio);
-        json_object_set_new(o, "audio_vae",
-                            json_pack("{s:I, s:I, s:I, s:I}", "latent_channels", (json_int_t)c->latent_channels, "decoder_dim",
-                                      (json_int_t)c->decoder_dim, "hop", (json_int_t)c->hop, "sampling_rate",
-                                      (json_int_t)c->sample_rate));
-    }
-    return o;
+    return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown";
 }
 
-static vx_status inspect_model(vx_context *context, const char *path, json_t *o, json_t *problems)
+static void set_variant(json_t *o, vx_variant variant, const char *reason)
+{
+    json_object_set_new(o, "variant", json_string(variant_word(variant)));
+    json_object_set_new(o, "variant_by", reason ? json_string(reason) : json_null());
+}
+
+static vx_status inspect_model(vx_context *context, const vx_inspect_params *p, json_t *o, vx_inspection *i)
 {
     vx_model *m = NULL;
-    VX_TRY(vx_model_open(context, &m, &(vx_model_params){ VX_INIT(vx_model_params), .path = path }));
+    VX_TRY(vx_model_open(context, &m,
+                         &(vx_model_params){ VX_INIT(vx_model_params), .path = p->path, .device = "cpu", .vision = p->vision,
+                                             .qkv_layout = p->qkv_layout }));
     json_t *components = json_array();
-    add_problem(problems, vx_model_text(m));
-    add_problem(problems, vx_model_denoiser(m));
-    add_problem(problems, vx_model_vaes(m, true, false));
-    add_problem(problems, vx_model_vaes(m, false, true));
+    vx_inspection_add(i, vx_model_text(m));
+    vx_inspection_add(i, vx_model_denoiser(m));
+    vx_inspection_add(i, vx_model_vaes(m, true, false));
+    vx_inspection_add(i, vx_model_vaes(m, false, true));
     // The encoders are for keyframes and references: a model without them makes clips from prompts.
     vx_status vision = vx_model_encoders(m, true, false, false), video = vx_model_encoders(m, false, true, false),
               audio = vx_model_encoders(m, false, false, true);
     json_object_set_new(o, "encoders",
                         json_pack("{s:b, s:b, s:b}", "vision", !vision.code, "video", !video.code, "audio", !audio.code));
     uint64_t bytes = 0;
-    for (int i = 0; i < VX_COMPONENT_KINDS; i++) {
-        inspect_component(components, problems, m, (vx_component_kind)i);
-        if (m->component[i]) bytes += vx_component_bytes(m->component[i]);
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++) {
+        inspect_one(components, i, m, (vx_component_kind)k, p->verify);
+        if (m->component[k]) bytes += vx_component_bytes(m->component[k]);
     }
     json_object_set_new(o, "kind", json_string("model"));
     json_object_set_new(o, "layout", json_string(m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official"));
-    json_object_set_new(o, "variant",
-                        json_string(m->map.variant == VX_VARIANT_FL2VA    ? "fl2va"
-                                    : m->map.variant == VX_VARIANT_REF2VA ? "ref2va"
-                                                                          : "unknown"));
+    set_variant(o, m->map.variant, m->map.variant_reason);
     json_object_set_new(o, "shift", json_pack("{s:f, s:f}", "video", m->map.flow_shift, "audio", m->map.audio_flow_shift));
     json_object_set_new(o, "components", components);
-    json_object_set_new(o, "dimensions", dimensions(m));
+    json_object_set_new(o, "dimensions", vx_inspect_dimensions(m));
     json_object_set_new(o, "bytes", json_integer((json_int_t)bytes));
     json_object_set_new(o, "memory_available_bytes", json_integer((json_int_t)vx_memory_available()));
+    json_object_set_new(o, "gpus", vx_inspect_memory(m));
     vx_model_close(&m);
+    return vx_ok();
+}
+
+// ---- one file ----
+
+static vx_status bind(vx_model *m, vx_component_kind kind)
+{
+    vx_component *c = m->component[kind];
+    switch (kind) {
+    case VX_TRANSFORMER: return vx_denoiser_open(&m->denoiser, c);
+    case VX_TEXT_ENCODER: return vx_language_open(&m->language, c);
+    case VX_VIDEO_VAE: return vx_video_decoder_open(&m->video, c);
+    default: return vx_audio_decoder_bind(&m->audio, c);
+    }
+}
+
+// A component by itself: a model of which only that part is there.
+static void inspect_component_file(const vx_inspect_params *p, const vx_file_facts *facts, json_t *o, vx_inspection *i)
+{
+    vx_model m = { 0 };
+    const vx_component_kind kind = facts->kind;
+    const vx_qkv_statement qkv = !p->qkv_layout                          ? VX_QKV_BY_FILE
+                                 : !strcmp(p->qkv_layout, "grouped")     ? VX_QKV_STATED_GROUPED
+                                 : !strcmp(p->qkv_layout, "interleaved") ? VX_QKV_STATED_INTERLEAVED
+                                                                         : VX_QKV_BY_FILE;
+    json_object_set_new(o, "kind", json_string(vx_component_words[kind]));
+    if (kind == VX_TRANSFORMER) set_variant(o, facts->variant, facts->variant_reason);
+    vx_status s =
+        vx_component_open_as(&m.component[kind], kind, p->path, &(vx_component_params){ .qkv = qkv, .vision = p->vision });
+    if (!s.code) s = bind(&m, kind);
+    vx_inspection_add(i, s);
+    if (m.component[kind]) {
+        json_object_set_new(o, "component", vx_inspect_component(m.component[kind], kind));
+        json_object_set_new(o, "bytes", json_integer((json_int_t)vx_component_bytes(m.component[kind])));
+        if (p->verify) vx_inspect_verify(i, m.component[kind]);
+    }
+    json_object_set_new(o, "dimensions", vx_inspect_dimensions(&m));
+    if (kind != VX_AUDIO_VAE) json_object_set_new(o, "gpus", vx_inspect_memory(&m));
+    vx_denoiser_close(&m.denoiser);
+    vx_language_close(&m.language);
+    vx_video_decoder_close(&m.video);
+    vx_audio_decoder_close(&m.audio);
+    vx_component_close(&m.component[kind]);
+}
+
+static vx_status inspect_adapter(const char *path, json_t *o, vx_inspection *i)
+{
+    json_t *about;
+    vx_status problem;
+    VX_TRY(vx_adapter_describe(path, &about, &problem));
+    json_object_update(o, about);
+    json_decref(about);
+    vx_inspection_add(i, problem);
     return vx_ok();
 }
 
@@ -165,18 +182,39 @@ static bool looks_like_mp4(const char *path)
     return yes;
 }
 
-vx_status vx_inspect(vx_context *context, const char *path, char **json)
+static vx_status inspect_file(const vx_inspect_params *p, json_t *o, vx_inspection *i)
 {
-    json_t *o = json_object(), *problems = json_array();
-    json_object_set_new(o, "path", vx_json_name(path));
+    vx_file_facts facts;
+    VX_TRY(vx_file_look(&facts, p->path));
+    if (facts.adapter) return inspect_adapter(p->path, o, i);
+    if (!facts.component) return inspect_tensors(p->path, o);
+    inspect_component_file(p, &facts, o, i);
+    return vx_ok();
+}
+
+vx_status vx_inspect_with(vx_context *context, const vx_inspect_params *params, char **json, vx_status *problem)
+{
+    vx_inspect_params p = { 0 };
+    if (!params || !params->struct_size || params->struct_size > sizeof p)
+        return vx_fail(VX_ERR_USAGE, "the parameters of inspect were not initialised with VX_INIT");
+    memcpy(&p, params, params->struct_size);
+    json_t *o = json_object();
+    vx_inspection i = { .problems = json_array() };
+    json_object_set_new(o, "path", vx_json_name(p.path));
     vx_status s = vx_ok();
-    if (looks_like_mp4(path)) s = inspect_movie(path, o);
-    else if (vx_folder_exists(path)) s = inspect_model(context, path, o, problems);
-    else s = inspect_tensors(path, o);
-    json_object_set_new(o, "problems", problems);
+    if (looks_like_mp4(p.path)) s = inspect_movie(p.path, o);
+    else if (vx_folder_exists(p.path)) s = inspect_model(context, &p, o, &i);
+    else s = inspect_file(&p, o, &i);
+    json_object_set_new(o, "problems", i.problems);
     if (s.code) {
         json_decref(o);
         return s;
     }
+    if (problem) *problem = i.first;
     return vx_json_text(o, json);
+}
+
+vx_status vx_inspect(vx_context *context, const char *path, char **json)
+{
+    return vx_inspect_with(context, &(vx_inspect_params){ VX_INIT(vx_inspect_params), .path = path }, json, NULL);
 }

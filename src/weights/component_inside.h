@@ -64,6 +64,8 @@ void vx_component_note(vx_component *c, const char *format, ...) VX_PRINTF(2, 3)
 const char *vx_component_entry_text(char out[320], const vx_component_entry *e);
 // As stored: blocks of GGUF are bytes, [rows, bytes of a row].
 vx_tensor vx_component_view(const vx_component_entry *e);
+// The same as a matrix [n, stored width]: a convolution's kernel is one row a filter.
+vx_tensor vx_component_values(const vx_component_entry *e);
 // The shape of the numbers, whatever they are packed in.
 void vx_component_entry_shape(const vx_component_entry *e, int *rank, int64_t shape[VX_MAX_RANK]);
 // Files promise no alignment beyond a byte (a header need not be padded), kernels want that of an element.

@@ -100,8 +100,7 @@ vx_tensor vx_component_view(const vx_component_entry *e)
     return vx_tensor_of(data, VX_U8, rows, (int64_t)s->bytes / rows);
 }
 
-// As a matrix [n, stored width]: a convolution's kernel is one row a filter.
-static vx_tensor values_of(const vx_component_entry *e)
+vx_tensor vx_component_values(const vx_component_entry *e)
 {
     vx_tensor t = vx_component_view(e);
     if (e->entry->ggml || t.rank < 3) return t;
@@ -194,7 +193,7 @@ static vx_status check(const vx_component_entry *weight)
     if (input && (input->entry->dtype != VX_F32 || input->entry->bytes != 4))
         return vx_fail(VX_ERR_QUANT_SCALE, "%s: expected one number of F32", vx_component_entry_text(who, input));
     fill(layer);
-    vx_tensor values = values_of(weight);
+    vx_tensor values = vx_component_values(weight);
     vx_status s = vx_quant_check(&layer->quant, values);
     if (s.code == VX_OK) return s;
     s.code = VX_ERR_QUANT_SCALE;
@@ -496,7 +495,7 @@ vx_status vx_component_decode(vx_component *c, vx_component_entry *e)
     if (e->made.rank) return vx_ok();
     VX_TRY(vx_component_bind_layer(e));
     const vx_quant *q = &e->layer->quant;
-    const vx_tensor values = values_of(e);
+    const vx_tensor values = vx_component_values(e);
     int64_t shape[VX_MAX_RANK], count = 1;
     int rank;
     vx_component_entry_shape(e, &rank, shape);

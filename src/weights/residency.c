@@ -20,6 +20,7 @@ void vx_component_forget(const vx_component *c, vx_device *dev)
 {
     for (int i = 0; i < c->count; i++) {
         const vx_component_entry *e = &c->entries[i];
-        if (e->bound) vx_device_forget(dev, e->copy ? e->copy : e->entry->data, (size_t)e->entry->bytes);
+        if (e->bound)
+            vx_device_forget(dev, e->copy ? e->copy : e->entry->data, e->copy ? e->copy_bytes : (size_t)e->entry->bytes);
     }
 }

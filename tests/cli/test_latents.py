@@ -231,7 +231,9 @@ class Inspect(Case):
         os.remove(os.path.join(broken, "audio_vae/model.safetensors"))
         with open(os.path.join(broken, "tokenizer/vocab.json"), "w") as f:
             f.write("{")
-        r = self.ok("inspect", broken, "--json").json
+        r = run("inspect", broken, "--json")
+        self.assertEqual((r.code, r.err), (3, b"" if isinstance(r.err, bytes) else ""), str(r))  # told in the report, not twice
+        r = r.json
         self.assertGreaterEqual(len(r["problems"]), 2, r["problems"])
         self.assertTrue(all(p["code"].startswith("VX-3") and p["message"] for p in r["problems"]))
 

@@ -1,0 +1,22 @@
+// Inside the floor: what inspect.c asks of the other file about one component.
+#ifndef VX_PIPELINE_INSPECT_H
+#define VX_PIPELINE_INSPECT_H
+
+#include "pipeline/internal.h"
+
+extern const char *const vx_component_words[VX_COMPONENT_KINDS]; // "transformer", "text_encoder", ...
+
+typedef struct vx_inspection {
+    json_t *problems; // list of {code, message, remedy}
+    vx_status first;  // of them
+} vx_inspection;
+void vx_inspection_add(vx_inspection *i, vx_status s);
+
+// Layout, exporter, formats, order of rows, oddities: new reference.
+json_t *vx_inspect_component(vx_component *c, vx_component_kind kind);
+json_t *vx_inspect_dimensions(const vx_model *m); // of the networks that are bound
+// What GPUs of usual sizes hold of the components that are open.
+json_t *vx_inspect_memory(const vx_model *m);
+void vx_inspect_verify(vx_inspection *i, vx_component *c);
+
+#endif
