@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of tests/fuzz for safetensors, config and index, and takes those for picture and clip
+"""Writes the seed corpora of tests/fuzz for safetensors, adapters, config and index, and takes those for picture and clip
 from tests/data/media/input. Inputs that fuzzing finds are added by hand
 under names that say what they broke; this script never removes a file."""
 import json
@@ -55,6 +55,45 @@ def safetensors():
                        "zip": b"PK\3\4\x14\0\0\0\0\0", "pickle": b"\x80\2}q\0.", "gguf": b"GGUF\3\0\0\0\0\0\0\0", "length-max": b"\xff" * 8,
                        "short": b"\2\0\0"}.items():
         put("safetensors", "file-" + name, b"\1" + data)
+
+
+def adapter():
+    """[variant][file]: adapters by every rule, variants of the base in the first byte."""
+    def pair(module, n, k, r=2, down="lora_A", up="lora_B", t="F32"):
+        return {f"{module}.{down}.weight": (t, [r, k]), f"{module}.{up}.weight": (t, [n, r])}
+    kinds = {
+        "official": ({**pair("blocks.0.attn.qkv_proj", 12, 4), **pair("blocks.0.mlp.fc1", 6, 4), "blocks.0.mlp.fc1.alpha": ("F32", [])}, {}),
+        "interleaved": (pair("blocks.0.attn.qkv_proj", 12, 4, 1, "lora_A.default", "lora_B.default"), {"alpha": "4"}),
+        "diffusers": ({**pair("transformer.transformer_blocks.1.attn.to_q", 4, 4), **pair("transformer.transformer_blocks.1.attn.to_v", 4, 4, t="BF16"),
+                       **pair("transformer.transformer_blocks.1.ff.net.0.proj", 6, 4, t="F16")}, {"lora_adapter_metadata": '{"transformer.lora_alpha":8}'}),
+        "kohya": ({**pair("lora_unet_token_refiner_blocks_0_attn_out_proj", 4, 4, 2, "lora_down", "lora_up"),
+                   "lora_unet_token_refiner_blocks_0_attn_out_proj.alpha": ("F64", [])}, {}),
+        "reference": (pair("transformer_ref.proj_in", 4, 4, 1, "lora.down", "lora.up"), {"key_format": "minimax-h3-pdd-ref2va"}),
+        "adaln": ({**pair("blocks.0.adaln_proj.linear", 6, 4, 1), "blocks.0.adaln_proj.linear.diff_b": ("F32", [6])}, {}),
+        "difference": ({"blocks.0.attn.qkv_proj.diff": ("BF16", [12, 4]), "blocks.0.mlp.fc2.diff": ("F32", [3, 5])}, {}),
+        "bank": ({"proj_out.weight": ("F32", [4, 6, 4]), "proj_out.bias": ("F32", [4, 6]), "audio_proj_out.weight": ("F32", [12, 4])}, {}),
+        "factors": ({**pair("final_layer.video_out", 12, 4, 1, "lora_down", "lora_up"), "final_layer.video_out.reshape_weight": ("I64", [2])}, {}),
+        "half": ({"blocks.0.mlp.fc2.lora_A.weight": ("F32", [2, 4])}, {}),
+        "twice": ({**pair("blocks.0.mlp.fc2", 4, 4), **pair("transformer_blocks.0.ff.net.2", 4, 4)}, {}),
+        "dora": ({**pair("blocks.0.mlp.fc2", 4, 4), "blocks.0.mlp.fc2.dora_scale": ("F32", [4])}, {}),
+        "ranks": ({"blocks.0.mlp.fc2.lora_A.weight": ("F32", [2, 4]), "blocks.0.mlp.fc2.lora_B.weight": ("F32", [4, 3])}, {}),
+        "unknown": ({**pair("blocks.0.mlp.fc2", 4, 4), "blocks.0.norm1.diff": ("F32", [4])}, {}),
+        "none": (pair("double_blocks.0.img_attn.qkv", 4, 4), {}),
+    }
+    sizes = {"F64": 8, "I64": 8, "F32": 4, "BF16": 2, "F16": 2}
+    for name, (tensors, metadata) in kinds.items():
+        header, at = ({"__metadata__": metadata} if metadata else {}), 0
+        for key, (t, shape) in tensors.items():
+            count = sizes[t]
+            for n in shape:
+                count *= n
+            header[key] = entry(t, shape, at, at + count)
+            at += count
+        text = json.dumps(header).encode()
+        data = struct.pack("<2q", 12, 4) if name == "factors" else b""
+        body = bytes(i * 7 % 64 for i in range(at - len(data))) + data
+        for variant in (0, 7):
+            put("adapter", f"{name}-{variant}", bytes([variant]) + struct.pack("<Q", len(text)) + text + body)
 
 
 def config():
@@ -136,7 +175,79 @@ def latents():
     put("latents", "embeds-wide", tensors(1, prompt_embeds=("F32", [2, 9], bytes(72)), text_token_tags=tags))
 
 
+def gguf_text(text):
+    data = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(data)) + data
+
+
+def gguf_file(tensors, pairs=(), version=3, alignment=32, tail=0):
+    """name, ggml's axes, type, bytes"""
+    head, data = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(pairs)) + b"".join(pairs), b""
+    for name, ne, kind, size in tensors:
+        head += gguf_text(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, kind, len(data))
+        data += bytes(range(256)) * (size // 256) + bytes(range(size % 256))
+        data += bytes(-len(data) % alignment)
+    return head + bytes(-len(head) % alignment) + data[:len(data) - tail]
+
+
+def gguf():
+    number = gguf_text("general.alignment") + struct.pack("<II", 4, 64)
+    texts = gguf_text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + gguf_text("a") + gguf_text("")
+    folded = gguf_text("comfy.gguf.orig_shape.w") + struct.pack("<IIQ3i", 9, 5, 3, 2, 1, 32)
+    plain = [("blocks.0.norm1.weight", [8], 0, 32), ("w", [32, 2], 30, 128)]
+    put("gguf", "none", gguf_file([]))
+    put("gguf", "plain", gguf_file(plain))
+    put("gguf", "version-2", gguf_file(plain, version=2))
+    put("gguf", "version-1", gguf_file(plain, version=1))
+    put("gguf", "aligned-64", gguf_file(plain, [number], alignment=64))
+    put("gguf", "texts", gguf_file(plain, [texts, folded, gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("qwen3vl")]))
+    put("gguf", "cut", gguf_file(plain, tail=64))
+    put("gguf", "duplicate", gguf_file([("w", [8], 0, 32), ("w", [8], 0, 32)]))
+    put("gguf", "scalar", gguf_file([("w", [], 0, 4)]))
+    sizes = {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)}
+    put("gguf", "every-block", gguf_file([(f"w{k}", [2 * b, 1], k, 2 * s) for k, (b, s) in sizes.items()]))
+    put("gguf", "every-number", gguf_file([(f"w{k}", [4], k, 4 * s) for k, s in {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2}.items()]))
+    put("gguf", "iq", gguf_file([("w", [256], 16, 66)]))
+    put("gguf", "wraps", gguf_file([("w", [64, 4398046511105], 8, 68)]))
+    put("gguf", "nine-axes", gguf_file([("w", [1] * 9, 0, 4)]))
+    every = [gguf_text(f"k{k}") + struct.pack("<I", k) + bytes(s) for k, s in enumerate([1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8])]
+    put("gguf", "every-kind", gguf_file(plain, every))
+    for name, value in {"0": 0, "3": 3, "2-30": 1 << 30}.items():
+        put("gguf", "alignment-" + name, gguf_file(plain, [gguf_text("general.alignment") + struct.pack("<II", 4, value)]))
+    # What a component makes of it: names, prefixes, quantised vectors.
+    put("markers", "gguf-transformer", b"\2" + gguf_file([("model.diffusion_model.audio_patch_proj.weight", [1, 1], 0, 4), ("model.diffusion_model.blocks.0.norm1.weight", [32], 8, 34),
+                                                         ("model.diffusion_model.blocks.0.mlp.fc1.weight", [256, 2], 12, 288)]))
+    put("markers", "gguf-llama", b"\3" + gguf_file([("token_embd.weight", [32, 2], 2, 36), ("blk.0.attn_q.weight", [32, 2], 8, 68), ("v.deepstack.8.fc1.weight", [32, 1], 8, 34),
+                                                   ("v.deepstack.16.fc1.weight", [32, 1], 8, 34)]))
+
+
+def markers():
+    texts = ['{"format": "int8_tensorwise"}', '{"format": "int8_tensorwise", "convrot": true, "convrot_groupsize": 64}', '{"format": "float8_e4m3fn"}',
+             '{"format": "float8_e5m2", "full_precision_matrix_mult": true}', '{"format": "nvfp4"}', '{"format": "mxfp8"}', '{"convrot": true, "convrot_groupsize": 16}',
+             '{"format": "convrot_w4a4", "convrot_groupsize": 16, "linear_dtype": "int4"}', '{"format": "asym_w4a8_int8", "group_size": 16, "params": {"convrot_groupsize": 64}}',
+             '{"format": "awq_w4a16"}', '{}', '[]', '{"format": 1}', '{"format": "nvfp4", "convrot_groupsize": 4096}', 'null', '{"params": {"format": "int8_tensorwise"}}']
+    for i, text in enumerate(texts):
+        put("markers", f"tensor-{i}", b"\0" + text.encode())
+    names = ("blocks.0.mlp.fc1", "blocks.0.mlp.fc2", "blocks.1.mlp.fc1")
+    formats = ("int8_tensorwise", "float8_e4m3fn", "nvfp4")
+    layers = {n: {"format": f} for n, f in zip(names, formats)}
+    for i, value in enumerate([{"format_version": "1.0", "layers": layers}, {"layers": {}}, {"layers": {"blocks.9": {"format": "nvfp4"}}}, {}, {"layers": []},
+                               {"layers": {names[0]: 1}}]):
+        put("markers", f"metadata-{i}", b"\1" + json.dumps(value).encode())
+    w8, scale = ("F8_E4M3", [16, 32], bytes(512)), ("F32", [], bytes(4))
+    files = {"legacy": {"blocks.0.mlp.fc1.weight": w8, "blocks.0.mlp.fc1.scale_weight": scale, "blocks.0.mlp.fc1.scale_input": scale, "scaled_fp8": ("F8_E4M3", [2], bytes(2))},
+             "cast": {"blocks.0.mlp.fc1.weight": w8},
+             "w4a8": {"blocks.0.mlp.fc1.weight": ("I8", [4, 16], bytes(64)), "blocks.0.mlp.fc1.weight_s_rel": ("F8_E4M3", [4, 2], bytes(8)),
+                      "blocks.0.mlp.fc1.weight_s_channel": ("F32", [4], bytes(16)),
+                      "blocks.0.mlp.fc1.comfy_quant": ("U8", [46], b'{"format": "asym_w4a8_int8", "convrot": false}')}}
+    for name, more in files.items():
+        put("markers", "file-" + name, tensors(2, **{"audio_patch_proj.weight": ("F32", [1], bytes(4)), **more}))
+
+
 safetensors()
+adapter()
+gguf()
+markers()
 config()
 index()
 latents()
