@@ -91,6 +91,9 @@ static vx_status bind_time(vx_denoiser *d)
             "%s: 'adaln_t_table' and 'time_embedder.proj_in.weight' are both there: a pruned model has no time embedder",
             vx_component_path(c));
     VX_TRY(vx_component_get(c, "adaln_t_table", VX_F32, &d->curve, k->curve_points, k->time_dim));
+    // Only full models' adapters ask for these (adapt.c).
+    vx_component_ignore(c, "adaln_basis");
+    vx_component_ignore(c, "adaln_mean");
     const float *p = d->curve.data;
     for (int64_t i = 0; i < k->curve_points * k->time_dim; i++)
         if (!isfinite(p[i]))
