@@ -75,6 +75,28 @@ static void odd_scales_decode_alike(void **state)
     }
 }
 
+// Numbers of files beside bf16 x: every f16, and f32 of every kind.
+static void plain_numbers_are_rounded_alike(void **state)
+{
+    (void)state;
+    enum { COUNT = 65536 + 5 };
+    const vx_quant none = { 0 };
+    uint16_t *halves = make_numbers(VX_F16, COUNT, 0, 1), *got = make_numbers(VX_BF16, COUNT, 0, 2);
+    uint32_t *words = make_numbers(VX_F32, COUNT, 0, 3);
+    for (int i = 0; i < COUNT; i++) halves[i] = (uint16_t)i, words[i] = (uint32_t)i * 65537u;
+    for (int l = 0; l < LEVELS; l++) {
+        vx_isa isa;
+        assert_ok(vx_isa_choose(&isa, levels[l]));
+        vx_decode_for(isa)(&none, vx_tensor_of(halves, VX_F16, 1, COUNT), 0, 0, COUNT, VX_BF16, got);
+        for (int i = 0; i < COUNT; i++) assert_int_equal(got[i], vx_f32_to_bf16(vx_f16_to_f32(halves[i])));
+        vx_decode_for(isa)(&none, vx_tensor_of(words, VX_F32, 1, COUNT), 0, 0, COUNT, VX_BF16, got);
+        for (int i = 0; i < COUNT; i++) assert_int_equal(got[i], vx_f32_to_bf16(vx_f32_from_bits(words[i])));
+    }
+    free_numbers(halves, 0);
+    free_numbers(got, 0);
+    free_numbers(words, 0);
+}
+
 // ---- products ----------------------------------------------------------------------------------------------------------------
 // x times what pre_scale says, then vx_linear with the decoded matrix, on the plain level.
 static void product_of_decoded(const matrix *m, vx_tensor bias, vx_tensor x, vx_tensor out)
@@ -293,13 +315,10 @@ static void refuses_what_does_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_level_decodes_the_same_bits),
-        cmocka_unit_test(odd_scales_decode_alike),
-        cmocka_unit_test(products_have_the_bits_of_the_decoded_matrix),
-        cmocka_unit_test(segments_of_many_formats),
-        cmocka_unit_test(scratch_is_planned_and_small),
-        cmocka_unit_test(embeds_the_rows_asked_for),
-        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(every_level_decodes_the_same_bits), cmocka_unit_test(odd_scales_decode_alike),
+        cmocka_unit_test(plain_numbers_are_rounded_alike),   cmocka_unit_test(products_have_the_bits_of_the_decoded_matrix),
+        cmocka_unit_test(segments_of_many_formats),          cmocka_unit_test(scratch_is_planned_and_small),
+        cmocka_unit_test(embeds_the_rows_asked_for),         cmocka_unit_test(refuses_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
