@@ -5,8 +5,10 @@
 #include "device/cuda/cuda.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PROPOSALS = 8, MOST_PROPOSALS = 32, ROUNDS = 2, TIMED_MS = 60 };
@@ -65,46 +67,76 @@ struct vx_cuda_blas {
 };
 
 // ---- the library ----
-static const char *const places[] = {
-    "libcublasLt.so.13",
-    "/usr/local/cuda/lib64/libcublasLt.so.13",
-    "libcublasLt.so.12",
-    "/usr/local/cuda/lib64/libcublasLt.so.12",
+static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12" };
+
+struct library {
+    void *loaded;
+    struct functions call;
+    size_t version; // 130100 for 13.1.0
 };
 
-static void *load(struct functions *call, char *version, size_t size)
+static bool find_functions(struct library *l)
 {
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        void *library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-        if (!library) continue;
-        const char *gap = NULL;
-#define LOOK(name)                                   \
-    do {                                             \
-        void *symbol = dlsym(library, #name);        \
-        memcpy(&call->name, &symbol, sizeof symbol); \
-        if (!symbol) gap = #name;                    \
+#define LOOK(name)                                     \
+    do {                                               \
+        void *symbol = dlsym(l->loaded, #name);        \
+        if (!symbol) return false;                     \
+        memcpy(&l->call.name, &symbol, sizeof symbol); \
     } while (0);
-        FUNCTIONS(LOOK)
+    FUNCTIONS(LOOK)
 #undef LOOK
-        if (!gap) {
-            struct link_map *map = NULL;
-            const size_t v = call->cublasLtGetVersion();
-            const bool known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map;
-            // 130100 is 13.1.0
-            snprintf(version, size, "%zu.%zu.%zu (%s)", v / 10000, v / 100 % 100, v % 100, known ? map->l_name : places[i]);
-            return library;
-        }
-        dlclose(library);
+    return true;
+}
+
+// Opens the library at `path` and keeps it in place of an older one.
+static void consider(struct library *best, const char *path)
+{
+    struct library l = { .loaded = dlopen(path, RTLD_LAZY | RTLD_LOCAL) };
+    if (!l.loaded) return;
+    if (find_functions(&l)) l.version = l.call.cublasLtGetVersion();
+    if (l.version <= best->version) {
+        (void)dlclose(l.loaded);
+        return;
     }
-    return NULL;
+    if (best->loaded) (void)dlclose(best->loaded);
+    *best = l;
+}
+
+static void consider_folder(struct library *best, const char *folder, size_t length)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (length > 0 && snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, names[i]) < (int)sizeof path)
+            consider(best, path);
+    }
+}
+
+// The newest among the folders of VORTEX_LIBRARY_PATH, the default search and where CUDA installs itself.
+static struct library newest(char *version, size_t size)
+{
+    static const char usual[] = "/usr/local/cuda/lib64";
+    struct library best = { 0 };
+    for (const char *list = getenv("VORTEX_LIBRARY_PATH"); list && *list;) {
+        const size_t n = strcspn(list, ":");
+        consider_folder(&best, list, n);
+        list += n + (list[n] == ':');
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) consider(&best, names[i]);
+    consider_folder(&best, usual, sizeof usual - 1);
+    if (!best.loaded) return best;
+    struct link_map *map = NULL;
+    const bool known = dlinfo(best.loaded, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name;
+    snprintf(version, size, "%zu.%zu.%zu (%s)", best.version / 10000, best.version / 100 % 100, best.version % 100,
+             known ? map->l_name : "libcublasLt");
+    return best;
 }
 
 bool vx_cuda_blas_find(char *out, size_t size)
 {
-    struct functions call;
-    void *library = load(&call, out, size);
-    if (library) dlclose(library);
-    return library != NULL;
+    const struct library found = newest(out, size);
+    if (!found.loaded) return false;
+    (void)dlclose(found.loaded);
+    return true;
 }
 
 static vx_status blas_status(cublasStatus_t error, const char *what)
@@ -120,10 +152,12 @@ vx_status vx_cuda_blas_open(vx_cuda *cuda)
     vx_cuda_blas *blas = vx_alloc_array(1, sizeof *blas);
     VX_NEED_MEMORY(blas, "the CUDA device");
     cuda->blas = blas;
-    blas->library = load(&blas->call, blas->version, sizeof blas->version);
+    const struct library found = newest(blas->version, sizeof blas->version);
+    blas->library = found.loaded;
+    blas->call = found.call;
     if (!blas->library)
         return vx_fail_remedy(VX_ERR_DEVICE_NONE,
-                              "install CUDA's cuBLAS, or name the folder of libcublasLt.so.13 in LD_LIBRARY_PATH",
+                              "install CUDA's cuBLAS, or name the folder of libcublasLt.so.13 in VORTEX_LIBRARY_PATH",
                               "libcublasLt.so.13 or .12, which multiplies matrices on the CUDA device, was not found");
     return blas_status(blas->call.cublasLtCreate(&blas->handle), "cuBLASLt");
 }
