@@ -161,6 +161,50 @@ static void each_step_rounds(void **state)
     vx_device_destroy(&dev);
 }
 
+// A quantised base: the product of its decoded numbers, then the branch on x as it is, before any rotation or factor of the input
+// that belongs to the base alone.
+static void branches_stand_beside_quantised_weights(void **state)
+{
+    (void)state;
+    enum { M = 7, K = 64, N = 32, R = 3 };
+    vx_tensor x = rig_tensor(VX_F32, M, K), a = rig_tensor(VX_F32, R, K), b = rig_tensor(VX_F32, N, R);
+    vx_tensor int8 = rig_tensor(VX_I8, N, K), int8_scale = rig_tensor(VX_F32, N), pre = rig_tensor(VX_F32, K);
+    vx_tensor nibbles = rig_tensor(VX_U8, N, K / 2), block_scale = rig_tensor(VX_F8_E4M3, 128, 4), scale = rig_tensor(VX_F32, 1);
+    rig_fill(x, 1, 1);
+    rig_fill(a, 2, 0.3f);
+    rig_fill(b, 3, 0.3f);
+    rig_fill(int8, 4, 1);
+    rig_fill(nibbles, 5, 1);
+    for (int i = 0; i < 128 * 4; i++) ((uint8_t *)block_scale.data)[i] = (uint8_t)(0x30 + i % 16);
+    for (int i = 0; i < N; i++) vx_f32_of(int8_scale)[i] = 0.001f * (float)(1 + i % 5);
+    for (int i = 0; i < K; i++) vx_f32_of(pre)[i] = i % 2 ? 0.5f : 2.0f;
+    vx_f32_of(scale)[0] = 0.01f;
+    const vx_quant quants[] = { { .kind = VX_QUANT_INT8, .rotate = 16, .k = K, .scale = int8_scale },
+                                { .kind = VX_QUANT_NVFP4, .group = 16, .k = K, .scale = scale, .block_scale = block_scale },
+                                { .kind = VX_QUANT_INT8, .k = K, .scale = int8_scale, .pre_scale = pre } };
+    const vx_tensor stored[] = { int8, nibbles, int8 };
+    vx_device *dev = rig_cpu(NULL, 2);
+    for (int q = 0; q < 3; q++) {
+        const vx_branch branch = { a, b, 0, -0.7f };
+        vx_tensor w = rig_tensor(VX_F32, N, K), scaled = rig_copy(x), got = rig_tensor(VX_F32, M, N), want = rig_like(got);
+        for (int64_t r = 0; r < N; r++) vx_quant_decode(&quants[q], stored[q], r, 0, K, false, vx_f32_of(w) + r * K);
+        for (int i = 0; quants[q].pre_scale.rank && i < M * K; i++) vx_f32_of(scaled)[i] *= vx_f32_of(pre)[i % K];
+        vx_weight decoded = plain(w), base = { .n = N, .k = K, .segments = 1, .branch = &branch, .branches = 1 };
+        base.segment[0] = (vx_weight_segment){ .weight = stored[q], .quant = quants[q] };
+        assert_ok(vx_linear(dev, want, scaled, &decoded));
+        add_by_the_book(dev, want, x, &branch);
+        assert_ok(vx_linear(dev, got, x, &base));
+        if (memcmp(got.data, want.data, vx_tensor_bytes(got)) != 0) fail_msg("quantised base %d: other bits", q);
+        rig_free(&w);
+        rig_free(&scaled);
+        rig_free(&got);
+        rig_free(&want);
+    }
+    vx_device_destroy(&dev);
+    vx_tensor *all[] = { &x, &a, &b, &int8, &int8_scale, &pre, &nibbles, &block_scale, &scale };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) rig_free(all[i]);
+}
+
 static void refuses_factors_that_do_not_fit(void **state)
 {
     (void)state;
@@ -200,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adds_one_after_the_other_with_pefts_roundings),
         cmocka_unit_test(each_step_rounds),
+        cmocka_unit_test(branches_stand_beside_quantised_weights),
         cmocka_unit_test(refuses_factors_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
