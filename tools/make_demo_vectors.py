@@ -131,7 +131,7 @@ def audio_vae(root):
     w, c = read_json(root, "audio_vae/config.json"), read_json(root, "audio_vae/metadata.json")["metadata"]["kwargs"]
     module = AutoencoderKLMiniMaxH3Audio(
         encoder_dim=c["encoder_dim"], encoder_rates=tuple(c["encoder_rates"]), latent_dim=c["latent_dim"], latent_channels=w["latent_channels"],
-        num_attention_heads=c["num_attention_heads"], decoder_dim=c["decoder_dim"], decoder_rates=tuple(c["decoder_rates"]),
+        **{k: c[k] for k in ("num_attention_heads",) if k in c}, decoder_dim=c["decoder_dim"], decoder_rates=tuple(c["decoder_rates"]),
         decoder_kernel_sizes=tuple(2 * r - r % 2 for r in c["decoder_rates"]), resblock_kernel_sizes=(3, 7, 11),
         resblock_dilation_sizes=((1, 3, 5),) * 3, sampling_rate=w["sample_rate"], latents_mean=w["latents_mean"], latents_std=w["latents_std"])
     module.load_state_dict(load_file(os.path.join(root, "audio_vae/model.safetensors")))
