@@ -26,6 +26,7 @@ typedef struct variant {
     const char *infinite;        // a tensor whose first element is infinite
     bool no_positions;           // the table of positions is zero
     const char *loud;            // of the layers that add to the residual stream, the only one that does ("": none)
+    int fold;                    // of the patch embedding's kernel: 2 or 4 axes; -1: its two frames apart
     vx_code want;
     const char *message;
 } variant;
@@ -81,8 +82,27 @@ static bool adds_to_stream(const char *name)
     return strstr(name, "blocks.") && (strstr(name, "attn.proj") || strstr(name, "mlp.linear_fc2"));
 }
 
+// The same numbers in the shapes that exporters write (public bugs P24).
+static void fold(checkpoint *c, int axes)
+{
+    enum { PATCH = 16 * 16, CHANNELS = 3 * TOWER };
+    vx_safetensors_tensor *t = c->tensor;
+    while (!strstr(t->name, "patch_embed.proj.weight")) t++;
+    static const int64_t flat[] = { TOWER, 6 * PATCH }, four[] = { CHANNELS, 2, 16, 16 }, frame[] = { TOWER, 3, 16, 16 };
+    t->rank = axes == 2 ? 2 : 4;
+    memcpy(t->shape, axes == 2 ? flat : axes == 4 ? four : frame, (size_t)t->rank * sizeof(int64_t));
+    if (axes > 0) return;
+    put_shaped(c, "model.visual.patch_embed.proj.weight.1", 4, frame);
+    uint16_t *whole = (uint16_t *)(uintptr_t)t->data, *second = (uint16_t *)(uintptr_t)c->tensor[c->count - 1].data;
+    for (int i = 0; i < CHANNELS; i++) {
+        memcpy(second + i * PATCH, whole + (2 * i + 1) * PATCH, PATCH * sizeof *whole);
+        memmove(whole + i * PATCH, whole + 2 * i * PATCH, PATCH * sizeof *whole);
+    }
+}
+
 static void alter(checkpoint *c, const variant *v)
 {
+    if (v->fold) fold(c, v->fold);
     for (int i = 0; i < c->count; i++) {
         const char *name = c->tensor[i].name;
         uint16_t *data = (uint16_t *)(uintptr_t)c->tensor[i].data;
@@ -317,6 +337,26 @@ static void equals_transformers_on_a_tiny_model(void **state)
     for (int k = 0; k < CASE_COUNT; k++)
         for (int half = 0; half < 2; half++) compare_case(*state, st, k, half ? VX_BF16 : VX_F32);
     vx_safetensors_close(&st);
+}
+
+static void knows_every_shape_of_the_patch_embedding(void **state)
+{
+    const world *plain = *state;
+    const struct shown s = SHOWN[0][0];
+    uint8_t *pixels = pixels_of("fold", 0, s);
+    const size_t bytes = (size_t)(4 * (s.height * s.width / 1024) * HIDDEN) * sizeof(float);
+    float *want = look(plain->vision, plain->dev, VX_F32, pixels, pixels, s.height, s.width);
+    static const int folds[] = { 2, 4, -1 };
+    for (int i = 0; i < 3; i++) {
+        world w = { 0 };
+        open_world(&w, &(variant){ .fold = folds[i] }, 2);
+        float *got = look(w.vision, w.dev, VX_F32, pixels, pixels, s.height, s.width);
+        assert_memory_equal(got, want, bytes);
+        free(got);
+        close_world(&w);
+    }
+    free(want);
+    free(pixels);
 }
 
 // With blocks that add nothing, or one half block that does, roundings can be counted: elements that differ, by one step where
@@ -634,6 +674,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equals_transformers_on_a_tiny_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(knows_every_shape_of_the_patch_embedding, set_up, tear_down),
         cmocka_unit_test(each_rounding_is_the_references),
         cmocka_unit_test_setup_teardown(a_picture_is_shown_twice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bits_do_not_depend_on_threads, set_up, tear_down),
