@@ -109,7 +109,7 @@ void vx_cuda_recording_uses(vx_cuda *cuda, vx_weight_copy *copy)
     struct graph *g = cuda->recording->running;
     if (g->used == g->room) {
         const int room = g->room ? 2 * g->room : 32;
-        vx_weight_copy **more = vx_realloc(g->uses, sizeof *more * (size_t)room);
+        vx_weight_copy **more = vx_realloc(g->uses, sizeof(void *) * (size_t)room);
         if (!more) {
             cuda->unrecordable = true;
             return;

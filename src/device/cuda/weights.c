@@ -68,7 +68,7 @@ static void leave_ring(vx_cuda_weights *w, vx_weight_copy *c)
 {
     for (int i = 0; i < w->queued; i++) {
         if (w->queue[i] != c) continue;
-        memmove(w->queue + i, w->queue + i + 1, sizeof *w->queue * (size_t)(w->queued - i - 1));
+        memmove(w->queue + i, w->queue + i + 1, sizeof(void *) * (size_t)(w->queued - i - 1));
         w->queued--;
         return;
     }
@@ -188,13 +188,13 @@ void vx_cuda_forget(vx_device *dev, const void *begin, size_t bytes)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
     vx_cuda_weights *w = cuda->weights;
-    const char *first = begin, *last = first + bytes;
+    const char *first = begin;
     (void)cudaSetDevice(cuda->ordinal);
     bool waited = false;
     int kept = 0;
     for (int i = 0; i < w->count; i++) {
         vx_weight_copy *c = w->copy[i];
-        if (begin && (c->begin >= last || c->begin + c->bytes <= first)) {
+        if (first && (c->begin >= first + bytes || c->begin + c->bytes <= first)) {
             w->copy[kept++] = c;
             continue;
         }
@@ -263,7 +263,7 @@ static vx_status add_record(vx_cuda *cuda, const char *begin, size_t bytes, vx_d
     vx_cuda_weights *w = cuda->weights;
     if (w->count == w->room) {
         const int room = w->room ? 2 * w->room : 256;
-        vx_weight_copy **more = vx_realloc(w->copy, sizeof *more * (size_t)room);
+        vx_weight_copy **more = vx_realloc(w->copy, sizeof(void *) * (size_t)room);
         VX_NEED_MEMORY(more, "the list of weights");
         w->copy = more;
         w->room = room;
@@ -279,7 +279,7 @@ static vx_status add_record(vx_cuda *cuda, const char *begin, size_t bytes, vx_d
         return s;
     }
     const int at = first_behind(w, begin);
-    memmove(w->copy + at + 1, w->copy + at, sizeof *w->copy * (size_t)(w->count - at));
+    memmove(w->copy + at + 1, w->copy + at, sizeof(void *) * (size_t)(w->count - at));
     w->copy[at] = c;
     w->count++;
     if (bytes > w->longest) w->longest = bytes;
@@ -395,7 +395,7 @@ static vx_status enter_ring(vx_cuda *cuda, vx_weight_copy *c, bool ahead, bool *
     }
     if (w->queued == w->queue_room) {
         const int room = w->queue_room ? 2 * w->queue_room : 64;
-        vx_weight_copy **more = vx_realloc(w->queue, sizeof *more * (size_t)room);
+        vx_weight_copy **more = vx_realloc(w->queue, sizeof(void *) * (size_t)room);
         VX_NEED_MEMORY(more, "the list of weights");
         w->queue = more;
         w->queue_room = room;
