@@ -106,7 +106,7 @@ typedef struct merge {
     const vx_branch *branch; // to be merged; their down factors in f32
     int branches;
     bool difference;
-    const vx_weight_segment *from;
+    vx_weight_segment from;
     vx_tensor to;
     float *rows; // of k numbers, two for each worker
 } merge;
@@ -114,9 +114,9 @@ typedef struct merge {
 static void merge_row(void *ctx, int64_t piece, int worker)
 {
     const merge *m = ctx;
-    const int64_t k = m->target->k, column = m->from->column + piece;
+    const int64_t k = m->target->k, column = m->from.column + piece;
     float *row = m->rows + 2 * worker * k, *delta = row + k;
-    vx_denoiser_widen(row, m->from->weight, piece * m->from->weight.stride[0], k);
+    vx_denoiser_widen(row, m->from.weight, piece * m->from.weight.stride[0], k);
     for (int i = 0; m->difference && i < m->job->p->count; i++)
         vx_adapter_add_difference(m->job->p->adapter[i], m->target, column, row);
     for (int i = 0; i < m->branches; i++) {
@@ -138,8 +138,7 @@ static void merge_row(void *ctx, int64_t piece, int worker)
 
 static vx_status merge_segment(merge *m, vx_weight_segment *s, vx_adapter_memory *memory)
 {
-    const vx_weight_segment from = *s;
-    m->from = &from;
+    m->from = *s;
     m->to = vx_tensor_make(NULL, s->weight.dtype, 2, (const int64_t[]){ s->weight.shape[0], m->target->k });
     VX_TRY(vx_adapter_take(memory, vx_tensor_bytes(m->to), &m->to.data));
     if (m->to.data) vx_pool_run(m->job->pool, s->weight.shape[0], merge_row, m);
