@@ -86,12 +86,45 @@ static void products_are_those_of_the_decoded_matrix(void **state)
     vx_arena_destroy(&arena);
 }
 
+static void embeds_the_rows_asked_for(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = { 36, 0, 7, 7, 20 };
+    static const vx_dtype outs[] = { VX_F32, VX_BF16 };
+    vx_arena *arena;
+    assert_ok(vx_arena_create(card, &arena, 1 << 20));
+    for (int i = 0; i < FORMATS; i++) {
+        const int64_t k = odd_width(&formats[i]);
+        matrix m = make_matrix(&formats[i], 37, k, 127, 50 + (uint64_t)i);
+        m.quant.pre_scale = (vx_tensor){ 0 };
+        for (int t = 0; t < 2; t++) {
+            vx_arena_reset(arena, 0);
+            const vx_tensor out = vx_arena_tensor(arena, outs[t], 5, k), where = vx_arena_tensor(arena, VX_I32, 5);
+            assert_ok(vx_upload(card, where, ids));
+            assert_ok(vx_embed(card, out, m.values, &m.quant, where));
+            void *got = fetch(card, out);
+            float *want = decoded(&m, outs[t] == VX_BF16);
+            for (int64_t j = 0; j < 5 * k; j++) {
+                const float w = want[ids[j / k] * k + j % k], g = get(got, outs[t], j);
+                if (isnan(g) ? !isnan(w) : memcmp(&g, &w, 4) != 0)
+                    fail_msg("%s to %s, element %lld: %.9g, expected %.9g", formats[i].says, vx_dtype_name(outs[t]), (long long)j,
+                             (double)g, (double)w);
+            }
+            vx_free(got), vx_free(want);
+        }
+        vx_device_forget(card, NULL, 0);
+        free_matrix(&m);
+    }
+    vx_arena_destroy(&arena);
+}
+
 int main(void)
 {
     card = make_card();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_decodes_to_the_same_bits),
         cmocka_unit_test(products_are_those_of_the_decoded_matrix),
+        cmocka_unit_test(embeds_the_rows_asked_for),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vx_device_destroy(&card);

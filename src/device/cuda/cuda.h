@@ -37,9 +37,10 @@ typedef struct vx_cuda {
     vx_cuda_blas *blas;
     vx_cuda_dnn *dnn;
     vx_cuda_stage *stage;
-    int64_t operation; // the running operator's number
-    vx_status lost;    // not VX_OK: the device is gone, and every call returns this
-    int64_t fail_in;   // vx_cuda_fail_next
+    uint64_t held, peak; // bytes by vx_cuda_malloc: now, and the most since they were looked at anew
+    int64_t operation;   // the running operator's number
+    vx_status lost;      // not VX_OK: the device is gone, and every call returns this
+    int64_t fail_in;     // vx_cuda_fail_next
     cudaError_t fail_error;
     // recording.c
     bool graphs, capturing;
@@ -77,6 +78,8 @@ void vx_cuda_recording_uses(vx_cuda *cuda, vx_weight_copy *copy); // of a weight
 
 // memory.c. Device memory by cudaMalloc, for which copies of weights give way.
 vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what);
+bool vx_cuda_try_malloc(vx_cuda *cuda, void **out, size_t bytes); // without that
+void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes);          // waits for what uses it
 vx_status vx_cuda_reserve(vx_device *dev, size_t bytes);
 void vx_cuda_release(vx_device *dev);
 vx_status vx_cuda_stage_open(vx_cuda *cuda);
@@ -146,6 +149,8 @@ const char *vx_cuda_attention_name(vx_cuda_attention_way way); // "mma", "wgmma"
 // quant.c. Rows of a quantised segment as f32, bf16 or f16, one after the other at `out` on the device.
 vx_status vx_cuda_decode(vx_cuda *cuda, const vx_weight_segment *segment, int64_t row, int64_t rows, vx_dtype type, bool once,
                          void *out);
+// vx_embed of a quantised table.
+vx_status vx_cuda_embed_decoded(vx_cuda *cuda, const vx_embed_args *args);
 
 // cudnn.c. VX_ERR_UNSUPPORTED: no library, or no engine for this shape; the caller takes the own kernel.
 void vx_cuda_dnn_open(vx_cuda *cuda);
@@ -153,8 +158,6 @@ void vx_cuda_dnn_close(vx_cuda *cuda);
 vx_status vx_cuda_dnn_found(const vx_cuda *cuda);     // VX_ERR_UNSUPPORTED: there is none, and why
 const char *vx_cuda_dnn_version(const vx_cuda *cuda); // "9.19.0 (path)", or NULL
 vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args);
-// By measurements kept in docs/performance.md: this shape is faster with the cuDNN that was found than with the own kernel.
-bool vx_cuda_dnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args);
 size_t vx_cuda_dnn_attention_scratch(const vx_cuda *cuda, const vx_attention_args *args);
 
 #endif

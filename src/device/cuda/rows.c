@@ -109,9 +109,7 @@ vx_status vx_cuda_embed(vx_device *dev, const vx_embed_args *args)
     vx_cuda *cuda = vx_cuda_of(dev);
     const vx_tensor out = args->out;
     vx_k_rows table;
-    if (args->quant.kind != VX_QUANT_NONE)
-        return vx_fail(VX_ERR_UNSUPPORTED, "vx_embed: the table is %s, which the CUDA device does not decode",
-                       vx_quant_name(&args->quant, args->table.dtype));
+    if (args->quant.kind != VX_QUANT_NONE) return vx_cuda_embed_decoded(cuda, args);
     VX_TRY(place(cuda, &table, args->table));
     return vx_cuda_status(vx_k_embed(rows_of(out), table, args->ids.data, out.shape[0], out.shape[1], cuda->stream), "vx_embed");
 }

@@ -209,26 +209,39 @@ static __device__ void store(const vx_k_matrix &out, int64_t i, float x)
     else static_cast<__half *>(out.data)[i] = __float2half_rn(x);
 }
 
-static __global__ void decode(decoder q, int64_t first, int64_t rows, vx_k_matrix out)
+// Row i of out is row ids[i] of the matrix, or without ids row first + i.
+static __global__ void decode(decoder q, const int32_t *ids, int64_t first, int64_t rows, vx_k_matrix out)
 {
     __shared__ float group[STRETCH];
     const int64_t column = static_cast<int64_t>(blockIdx.x) * STRETCH + threadIdx.x;
     const bool scaled = q.kind == VX_K_INT8 || q.kind == VX_K_INT4 || (q.kind == VX_K_W4A8 && !q.correction);
     for (int64_t i = blockIdx.y; i < rows; i += gridDim.y) {
-        float x = column < q.k ? value(q, first + i, column) : 0;
+        const int64_t row = ids ? ids[i] : first + i;
+        float x = column < q.k ? value(q, row, column) : 0;
         if (q.rotate) x = rotated(x, q.rotate, group);
         if (column >= q.k) continue;
-        if (scaled) x *= row_scale(q, first + i);
+        if (scaled) x *= row_scale(q, row);
         store(out, i * out.stride + column, x);
     }
 }
 
-cudaError_t vx_k_quant_decode(const vx_k_quant *quant, int64_t row, int64_t rows, vx_k_matrix out, cudaStream_t stream)
+static cudaError_t launch(const vx_k_quant *quant, const int32_t *ids, int64_t row, int64_t rows, vx_k_matrix out,
+                          cudaStream_t stream)
 {
     if (rows <= 0 || quant->k <= 0) return cudaSuccess;
     vx_k_quant q = *quant;
     q.as_bf16 = out.dtype == VX_BF16;
     const dim3 grid(static_cast<unsigned>((q.k + STRETCH - 1) / STRETCH), static_cast<unsigned>(rows < 65535 ? rows : 65535));
-    decode<<<grid, STRETCH, 0, stream>>>(q, row, rows, out);
+    decode<<<grid, STRETCH, 0, stream>>>(q, ids, row, rows, out);
     return cudaGetLastError();
+}
+
+cudaError_t vx_k_quant_decode(const vx_k_quant *quant, int64_t row, int64_t rows, vx_k_matrix out, cudaStream_t stream)
+{
+    return launch(quant, nullptr, row, rows, out, stream);
+}
+
+cudaError_t vx_k_quant_embed(const vx_k_quant *quant, const int32_t *ids, int64_t rows, vx_k_matrix out, cudaStream_t stream)
+{
+    return launch(quant, ids, 0, rows, out, stream);
 }

@@ -34,6 +34,8 @@ typedef struct vx_k_quant {
 
 // Rows [row, row + rows), all columns, to `out`: f32, bf16 by the kind's own rule, or f16 (the f32 result rounded).
 cudaError_t vx_k_quant_decode(const vx_k_quant *quant, int64_t row, int64_t rows, vx_k_matrix out, cudaStream_t stream);
+// The same of rows ids[0], ids[1], ... ids[rows - 1].
+cudaError_t vx_k_quant_embed(const vx_k_quant *quant, const int32_t *ids, int64_t rows, vx_k_matrix out, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
