@@ -19,6 +19,13 @@ void vx_model_drop_adapters(vx_model *m)
     *a = (vx_model_adapters){ 0 };
 }
 
+uint64_t vx_adapter_weights(const vx_model *m)
+{
+    uint64_t bytes = m->adapters.bytes;
+    for (int i = 0; i < m->adapters.count; i++) bytes += vx_adapter_facts_of(m->adapters.adapter[i])->bytes;
+    return bytes;
+}
+
 // What the result depends on. A bank of heads is mixed for one list of sigmas.
 static char *key_of(const vx_resolved *r, bool bank)
 {

@@ -159,8 +159,9 @@ vx_status vx_model_check(const vx_model *model);
 
 // The job's adapters on the model's denoiser, in place of another job's. load false: shapes alone, for planning.
 vx_status vx_job_adapt(vx_job *job, bool load);
-void vx_model_drop_adapters(vx_model *model); // before the denoiser is closed
-json_t *vx_turbo_object(const vx_job *job);   // for reports, new reference; NULL: not asked for
+void vx_model_drop_adapters(vx_model *model);       // before the denoiser is closed
+uint64_t vx_adapter_weights(const vx_model *model); // bytes that a device with memory of its own holds of them, at most
+json_t *vx_turbo_object(const vx_job *job);         // for reports, new reference; NULL: not asked for
 
 // ---- jobs ----
 // What --dump-tensors writes: recorded as it passes, on the host.

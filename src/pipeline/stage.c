@@ -12,7 +12,9 @@ static const char *passing_weights(vx_component_kind kind)
 uint64_t vx_stage_weights(const vx_model *m, vx_component_kind kind, uint64_t *largest)
 {
     *largest = 0;
-    return m->component[kind] ? vx_component_bound_bytes(m->component[kind], passing_weights(kind), largest) : 0;
+    if (!m->component[kind]) return 0;
+    const uint64_t adapters = kind == VX_TRANSFORMER ? vx_adapter_weights(m) : 0;
+    return vx_component_bound_bytes(m->component[kind], passing_weights(kind), largest) + adapters;
 }
 
 static vx_status make_room(vx_model *m, vx_component_kind kind, const vx_stage_need *need)

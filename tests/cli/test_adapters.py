@@ -126,6 +126,22 @@ class Adapters(Case):
         self.refused("VX-2005", *plain[:-3], "-o", self.path("a.mp4"), "--lora", a, "--turbo", "8")
         self.refused("VX-2004", *plain[:-3], "-o", self.path("a.mp4"), "--turbo", "4")
 
+    def test_a_name_of_the_other_partition_is_a_warning(self):
+        a = self.adapter(name="ref2v_turbo_4step_v0.1.safetensors")
+        r = self.ok("generate", "-m", model(), *SMALL, "-q", "--json", "--lora", a, "--save-latents", self.path("l.safetensors")).json
+        self.assertTrue(any("made for Ref2VA" in w for w in r["warnings"]), r["warnings"])
+
+    def test_a_plan_reads_headers_and_counts_the_copies(self):
+        big = pair(OUT, HIDDEN, INNER), pair("transformer_blocks.0.attn.to_q", INNER, HIDDEN, 8)
+        a = self.adapter({**big[0], **big[1]})
+        plan = ["plan", "-m", model(), *SMALL, "--json"]
+        without, beside, merged = (self.ok(*plan, *more).json for more in ([], ["--lora", a], ["--lora", a, "--lora-mode", "merge"]))
+        stage = [next(s for s in p["stages"] if s["name"] == "denoise") for p in (without, beside, merged)]
+        self.assertEqual(beside["adapters"][0]["modules"], 2)
+        self.assertLess(stage[0]["host_bytes"], stage[1]["host_bytes"])
+        self.assertLess(stage[1]["host_bytes"], stage[2]["host_bytes"])
+        self.assertLess(stage[0]["flop"], stage[1]["flop"])
+
     def test_a_bank_of_heads_needs_steps_that_divide_it(self):
         bank = {"proj_out.weight": ("F32", [32, 96, HIDDEN], numbers(32 * 96 * HIDDEN, 1)), "proj_out.bias": ("F32", [32, 96], numbers(32 * 96, 2)),
                 "audio_proj_out.weight": ("F32", [32, 32, HIDDEN], numbers(32 * 32 * HIDDEN, 3)), "audio_proj_out.bias": ("F32", [32, 32], numbers(32 * 32, 4)),

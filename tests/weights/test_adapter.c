@@ -261,6 +261,30 @@ static void damaged_files_are_refused_with_their_reason(void **state)
     }
 }
 
+// Reliability specification T25: cut anywhere, the file is refused as what it is.
+static void cut_files_are_refused(void **state)
+{
+    (void)state;
+    FILE *f = fopen(VX_TEST_DATA "/adapters/kohya.safetensors", "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    const long size = ftell(f);
+    rewind(f);
+    unsigned char *all = malloc((size_t)size);
+    assert_int_equal(fread(all, 1, (size_t)size, f), size);
+    fclose(f);
+    uint64_t header;
+    memcpy(&header, all, sizeof header);
+    for (long cut = 0; cut < size; cut += cut < 4096 ? 13 : cut < 8 + (long)header + 64 ? 1 : 977) {
+        vx_adapter *a;
+        vx_status s = vx_adapter_open(&a, put("cut.safetensors", all, (size_t)cut), &(vx_adapter_params){ .strength = 1 });
+        if (s.code != VX_ERR_FILE_TRUNCATED && s.code != VX_ERR_FILE_FORMAT)
+            fail_msg("cut at %ld of %ld: VX-%d %s", cut, size, (int)s.code, s.message);
+        assert_null(a);
+    }
+    free(all);
+}
+
 static void unknown_keys_may_be_left_out(void **state)
 {
     (void)state;
@@ -584,6 +608,7 @@ int main(void)
         cmocka_unit_test(every_spelling_names_its_module),
         cmocka_unit_test(other_keys_are_unknown),
         cmocka_unit_test(damaged_files_are_refused_with_their_reason),
+        cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(unknown_keys_may_be_left_out),
         cmocka_unit_test(alpha_comes_from_the_first_that_says_it),
         cmocka_unit_test(alphas_of_tensors),
