@@ -59,17 +59,27 @@ static bool all_line_up(const vx_attention_args *args)
 }
 
 // ---- the choice ----
-// Shapes that cuDNN is offered at all: the others are the own kernels' also where the user asked for cuDNN.
+// Shapes that cuDNN is offered at all: the others are the own kernels' also where the user asked for cuDNN. With a negative scale
+// 9.19 gives NaN.
 static bool for_cudnn(const vx_attention_args *args)
 {
     enum { WIDEST = 128 };
-    return !args->causal && args->q.dtype != VX_F32 && args->q.shape[2] <= WIDEST && all_line_up(args);
+    return !args->causal && args->scale > 0 && args->q.dtype != VX_F32 && args->q.shape[2] <= WIDEST && all_line_up(args);
+}
+
+// docs/performance.md has the measurements. On Hopper the own kernels win where it is worth while: at width 72 cuDNN is faster,
+// but saves 4 ms over a whole vision tower, for which it would have to start. Data-centre Blackwell runs mma.sync far below its
+// peak; there the choice follows from the architecture and is not measured.
+static bool cudnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args)
+{
+    enum { BLACKWELL = 100, BLACKWELL_END = 110, LONG = 4096 };
+    return cuda->sm >= BLACKWELL && cuda->sm < BLACKWELL_END && args->k.shape[0] >= LONG && vx_cuda_dnn_version(cuda);
 }
 
 static bool wants_cudnn(const vx_cuda *cuda, const vx_attention_args *args)
 {
     if (cuda->attention == VX_ATTENTION_OWN || !for_cudnn(args)) return false;
-    return cuda->attention == VX_ATTENTION_CUDNN || vx_cuda_dnn_is_faster(cuda, args);
+    return cuda->attention == VX_ATTENTION_CUDNN || cudnn_is_faster(cuda, args);
 }
 
 static vx_cuda_attention_way own_way(const vx_cuda *cuda, const vx_k_attention *a, vx_dtype dtype)

@@ -69,6 +69,7 @@ static vx_status start(const vx_cuda *cuda)
     VX_TRY(vx_cuda_dnn_found(cuda));
     vx_cuda_dnn *dnn = cuda->dnn;
     if (dnn->handle) return vx_ok();
+    VX_TRY(vx_cuda_status(cudaSetDevice(cuda->ordinal), "attention")); // whoever counts scratch did not
     vx_dnn_status s = dnn->library.create(&dnn->handle);
     if (s == VX_DNN_STATUS_SUCCESS) s = dnn->library.set_stream(dnn->handle, cuda->stream);
     if (s == VX_DNN_STATUS_SUCCESS) return vx_ok();
@@ -245,8 +246,8 @@ static vx_status find_or_build(const vx_cuda *cuda, const struct key *key, struc
 static vx_status plan_of(const vx_cuda *cuda, const vx_attention_args *args, struct plan **out)
 {
     enum { WIDEST = 128 };
-    if (args->causal || (args->q.dtype != VX_BF16 && args->q.dtype != VX_F16) || args->q.shape[2] > WIDEST)
-        return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN takes bf16 and f16, not causal, at most %d wide", WIDEST);
+    if (args->causal || args->scale <= 0 || (args->q.dtype != VX_BF16 && args->q.dtype != VX_F16) || args->q.shape[2] > WIDEST)
+        return vx_fail(VX_ERR_UNSUPPORTED, "cuDNN takes bf16 and f16, not causal, scales above 0, at most %d wide", WIDEST);
     const struct key key = key_of(args);
     // The library allocates and loads code when it starts and plans. A recording does not mind, but CUDA forbids it by default
     // while one is made.
@@ -287,10 +288,4 @@ vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args)
     char why[REASON];
     vx_dnn_reason(&dnn->library, s, why, sizeof why);
     return vx_fail(VX_ERR_DEVICE, "attention: cuDNN %s: %s", dnn->library.named, why);
-}
-
-bool vx_cuda_dnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args)
-{
-    (void)args;
-    return vx_cuda_dnn_version(cuda) != NULL;
 }

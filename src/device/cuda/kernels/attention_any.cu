@@ -104,6 +104,62 @@ static __device__ __forceinline__ void fetch(unsigned to, const unsigned short *
 template <int MT> struct scores {
     float at[MT][KEYS / 8][4];
 };
+// Of this lane's rows, [.][0] the first and [.][1] the second of a tile: result so far, greatest score, sum of weights (of the
+// lane's own columns until the end).
+template <int D, int MT> struct rows {
+    float out[MT][D / 8][4], most[MT][2], sum[MT][2];
+};
+
+template <int D, int MT> static __device__ __forceinline__ void clear(rows<D, MT> &r)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) r.out[m][n][e] = 0;
+        r.most[m][0] = r.most[m][1] = -INFINITY;
+        r.sum[m][0] = r.sum[m][1] = 0;
+    }
+}
+
+// Scores of the warp's queries with the keys; q and k: where this lane's ldmatrix rows begin.
+template <int D, int MT, bool F16> static __device__ __forceinline__ void meet_keys(scores<MT> &s, unsigned q, unsigned k)
+{
+    constexpr int WIDE = D + CHUNK;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s.at[m][n][e] = 0;
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) {
+        unsigned a[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) load4(a[m], q + (m * 16 * WIDE + c * 16) * 2);
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            unsigned b[4];
+            load4(b, k + (n * 16 * WIDE + c * 16) * 2);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<F16>(s.at[m][2 * n], a[m], b[0], b[1]);
+                multiply<F16>(s.at[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+template <int MT> static __device__ __forceinline__ void negate(scores<MT> &s)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s.at[m][n][e] = -s.at[m][n][e];
+}
 
 // Keys from `end` on become invisible to a row; row0: this lane's first row less the first key of the block.
 template <int MT> static __device__ __forceinline__ void hide(scores<MT> &s, int row0, int end, bool causal)
@@ -119,12 +175,106 @@ template <int MT> static __device__ __forceinline__ void hide(scores<MT> &s, int
             }
 }
 
+// Scores become weights; what there is of the result is scaled where a maximum grew.
+template <int D, int MT> static __device__ __forceinline__ void weigh(scores<MT> &s, rows<D, MT> &r, float scale)
+{
+    float correction[MT][2];
+    bool grew = false;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float top = r.most[m][h];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s.at[m][n][2 * h], s.at[m][n][2 * h + 1]));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+            grew |= top != r.most[m][h];
+            correction[m][h] = exp2_fast(__fmul_rn(__fsub_rn(r.most[m][h], top), scale));
+            r.most[m][h] = top;
+            const float less = __fmul_rn(top, scale);
+            float part = __fmul_rn(r.sum[m][h], correction[m][h]);
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    const float p = exp2_fast(__fmaf_rn(s.at[m][n][e], scale, -less));
+                    s.at[m][n][e] = p;
+                    part = __fadd_rn(part, p);
+                }
+            r.sum[m][h] = part;
+        }
+    // A factor of one changes nothing, and after the first blocks maxima seldom grow.
+    if (!__any_sync(~0u, grew)) return;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) r.out[m][n][e] = __fmul_rn(r.out[m][n][e], correction[m][e / 2]);
+}
+
+// The weighted sum goes on; v: where this lane's ldmatrix rows begin.
+template <int D, int MT, bool F16>
+static __device__ __forceinline__ void add_values(rows<D, MT> &r, const scores<MT> &s, unsigned v)
+{
+#pragma unroll
+    for (int c = 0; c < KEYS / 16; c++) {
+        unsigned a[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *p = s.at[m][2 * c + i / 2] + i % 2 * 2;
+                a[m][i] = pack<F16>(p[0], p[1]);
+            }
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            unsigned b[4];
+            load4_turned(b, v + (c * 16 * (D + CHUNK) + n * 16) * 2);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<F16>(r.out[m][2 * n], a[m], b[0], b[1]);
+                multiply<F16>(r.out[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Result over sum, rounded, to whole lines by way of `staged`: the shared memory of the warp's queries, which nobody else reads.
+template <int D, int MT, bool F16>
+static __device__ __forceinline__ void store(const rows<D, MT> &r, unsigned short *staged, unsigned short *to, int64_t stride,
+                                             int64_t count, int d)
+{
+    constexpr int WIDE = D + CHUNK, CHUNKS = D / CHUNK;
+    const int lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float total = r.sum[m][h];
+            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 1));
+            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 2));
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                *(unsigned *)(staged + (m * 16 + h * 8 + lane / 4) * WIDE + n * 8 + lane % 4 * 2) =
+                    pack<F16>(__fdiv_rn(r.out[m][n][2 * h], total), __fdiv_rn(r.out[m][n][2 * h + 1], total));
+        }
+    __syncwarp();
+#pragma unroll 4
+    for (int at = lane; at < MT * 16 * CHUNKS; at += 32) {
+        const int row = at / CHUNKS, column = at % CHUNKS * CHUNK;
+        if (row < count && column < d) *(uint4 *)(to + row * stride + column) = *(const uint4 *)(staged + row * WIDE + column);
+    }
+}
+
 template <int D, int MT, bool F16>
 static __global__ void __launch_bounds__(THREADS, (D <= 128 ? 2 : 1)) attend(const __grid_constant__ struct task t)
 {
-    constexpr int ROWS = WARPS * MT * 16, WIDE = D + CHUNK, DN = D / 8;
+    constexpr int ROWS = WARPS * MT * 16, WIDE = D + CHUNK;
     extern __shared__ __align__(128) unsigned short memory[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = (int)t.a.head_dim;
+    const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * MT * 16, d = (int)t.a.head_dim; // mine: the warp's first row
     const int64_t batch = blockIdx.z, head = blockIdx.y, key_head = head / (t.a.heads / t.a.kv_heads);
     // The last rows see the most keys when causal: they begin first.
     const int64_t row0 = (int64_t)(t.a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
@@ -139,23 +289,11 @@ static __global__ void __launch_bounds__(THREADS, (D <= 128 ? 2 : 1)) attend(con
     fetch<D, ROWS>(q_shared, q + row0 * t.a.q_row, t.a.q_row, below(t.a.sq - row0, ROWS), d);
     fetch<D, KEYS>(k_shared, k, t.a.k_row, below(t.a.skv, KEYS), d);
     copies_begin();
-
-    // Where this lane's ldmatrix rows begin.
-    const unsigned q_lane = q_shared + (unsigned)((warp * MT * 16 + lane % 16) * WIDE + lane / 16 * 8) * 2;
+    const unsigned q_lane = q_shared + (unsigned)((mine + lane % 16) * WIDE + lane / 16 * 8) * 2;
     const unsigned k_lane = k_shared + (unsigned)((lane % 8 + lane / 16 * 8) * WIDE + lane / 8 % 2 * 8) * 2;
     const unsigned v_lane = v_shared + (unsigned)(lane % 16 * WIDE + lane / 16 * 8) * 2;
-
-    float out[MT][DN][4], most[MT][2], sum[MT][2];
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int n = 0; n < DN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) out[m][n][e] = 0;
-        most[m][0] = most[m][1] = -INFINITY;
-        sum[m][0] = sum[m][1] = 0;
-    }
-
+    rows<D, MT> r;
+    clear(r);
     for (int block = 0; block < blocks; block++) {
         const int64_t first = (int64_t)block * KEYS;
         copies_end();
@@ -163,30 +301,8 @@ static __global__ void __launch_bounds__(THREADS, (D <= 128 ? 2 : 1)) attend(con
         fetch<D, KEYS>(v_shared, v, t.a.v_row, below(t.a.skv - first, KEYS), d);
         copies_begin();
         v += KEYS * t.a.v_row;
-
         scores<MT> s;
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) s.at[m][n][e] = 0;
-#pragma unroll
-        for (int c = 0; c < D / 16; c++) {
-            unsigned a[MT][4];
-#pragma unroll
-            for (int m = 0; m < MT; m++) load4(a[m], q_lane + (m * 16 * WIDE + c * 16) * 2);
-#pragma unroll
-            for (int n = 0; n < KEYS / 16; n++) {
-                unsigned b[4];
-                load4(b, k_lane + (n * 16 * WIDE + c * 16) * 2);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    multiply<F16>(s.at[m][2 * n], a[m], b[0], b[1]);
-                    multiply<F16>(s.at[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
+        meet_keys<D, MT, F16>(s, q_lane, k_lane);
         copies_end();
         __syncthreads();
         if (block + 1 < blocks) {
@@ -194,102 +310,14 @@ static __global__ void __launch_bounds__(THREADS, (D <= 128 ? 2 : 1)) attend(con
             fetch<D, KEYS>(k_shared, k, t.a.k_row, below(t.a.skv - first - KEYS, KEYS), d);
             copies_begin();
         }
-
-        if (t.negate) {
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-#pragma unroll
-                for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) s.at[m][n][e] = -s.at[m][n][e];
-        }
-        const int mine = (int)(row0 - first) + warp * MT * 16 + lane / 4;
-        if (first + KEYS > t.a.skv || (t.a.causal && first + KEYS - 1 > row0 + warp * MT * 16))
-            hide<MT>(s, mine, below(t.a.skv - first, KEYS), t.a.causal);
-
-        float correction[MT][2];
-        bool grew = false;
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float top = most[m][h];
-#pragma unroll
-                for (int n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(s.at[m][n][2 * h], s.at[m][n][2 * h + 1]));
-                top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-                top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-                grew |= top != most[m][h];
-                correction[m][h] = exp2_fast(__fmul_rn(__fsub_rn(most[m][h], top), t.scale));
-                most[m][h] = top;
-                const float less = __fmul_rn(top, t.scale);
-                float part = __fmul_rn(sum[m][h], correction[m][h]);
-#pragma unroll
-                for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                    for (int e = 2 * h; e < 2 * h + 2; e++) {
-                        const float p = exp2_fast(__fmaf_rn(s.at[m][n][e], t.scale, -less));
-                        s.at[m][n][e] = p;
-                        part = __fadd_rn(part, p);
-                    }
-                sum[m][h] = part;
-            }
-        // A factor of one changes nothing, and after the first blocks maxima seldom grow.
-        if (__any_sync(~0u, grew)) {
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-#pragma unroll
-                for (int n = 0; n < DN; n++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) out[m][n][e] = __fmul_rn(out[m][n][e], correction[m][e / 2]);
-        }
-#pragma unroll
-        for (int c = 0; c < KEYS / 16; c++) {
-            unsigned a[MT][4];
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float *p = s.at[m][2 * c + i / 2] + i % 2 * 2;
-                    a[m][i] = pack<F16>(p[0], p[1]);
-                }
-#pragma unroll
-            for (int n = 0; n < D / 16; n++) {
-                unsigned b[4];
-                load4_turned(b, v_lane + (c * 16 * WIDE + n * 16) * 2);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    multiply<F16>(out[m][2 * n], a[m], b[0], b[1]);
-                    multiply<F16>(out[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
+        if (t.negate) negate<MT>(s);
+        if (first + KEYS > t.a.skv || (t.a.causal && first + KEYS - 1 > row0 + mine))
+            hide<MT>(s, (int)(row0 - first) + mine + lane / 4, below(t.a.skv - first, KEYS), t.a.causal);
+        weigh<D, MT>(s, r, t.scale);
+        add_values<D, MT, F16>(r, s, v_lane);
     }
-
-    // Through shared memory, over the queries of this warp, which nobody else reads, to whole lines.
-    __syncwarp();
-    unsigned short *const staged = memory + warp * MT * 16 * WIDE;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float total = sum[m][h];
-            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 1));
-            total = __fadd_rn(total, __shfl_xor_sync(~0u, total, 2));
-#pragma unroll
-            for (int n = 0; n < DN; n++) {
-                const unsigned pair = pack<F16>(__fdiv_rn(out[m][n][2 * h], total), __fdiv_rn(out[m][n][2 * h + 1], total));
-                *(unsigned *)(staged + (m * 16 + h * 8 + lane / 4) * WIDE + n * 8 + lane % 4 * 2) = pair;
-            }
-        }
-    __syncwarp();
-    const int64_t top = row0 + warp * MT * 16;
-    unsigned short *to = (unsigned short *)t.a.out + batch * t.a.out_batch + head * t.a.out_head + top * t.a.out_row;
-#pragma unroll 4
-    for (int at = lane; at < MT * 16 * (D / CHUNK); at += 32) {
-        const int row = at / (D / CHUNK), column = at % (D / CHUNK) * CHUNK;
-        if (top + row < t.a.sq && column < d)
-            *(uint4 *)(to + row * t.a.out_row + column) = *(const uint4 *)(staged + row * WIDE + column);
-    }
+    unsigned short *const out = (unsigned short *)t.a.out + batch * t.a.out_batch + head * t.a.out_head;
+    store<D, MT, F16>(r, memory + mine * WIDE, out + (row0 + mine) * t.a.out_row, t.a.out_row, t.a.sq - row0 - mine, d);
 }
 
 template <int D, bool F16> static cudaError_t launch(const struct task *t, cudaStream_t stream)

@@ -43,10 +43,121 @@ static __device__ __forceinline__ float sum_of_row(float x)
     return x;
 }
 
+// Of the thread's rows: result so far, greatest score, sum of weights.
+template <int D, int RQ> struct rows {
+    float4 out[RQ][D / (SIDE * QUAD)];
+    float most[RQ], sum[RQ];
+};
+
+template <int D, int RQ> static __device__ __forceinline__ void clear(rows<D, RQ> &r)
+{
+#pragma unroll
+    for (int i = 0; i < RQ; i++) {
+#pragma unroll
+        for (int c = 0; c < D / (SIDE * QUAD); c++) r.out[i][c] = make_float4(0, 0, 0, 0);
+        r.most[i] = -INFINITY;
+        r.sum[i] = 0;
+    }
+}
+
+// Scores of rows y + 16 i with keys x + 16 j; a fma chain over the columns in order.
+template <int D, int RQ, int RK>
+static __device__ __forceinline__ void meet_keys(float s[RQ][RK], const float *q, const float *k, int d)
+{
+    constexpr int WIDE = D + QUAD;
+#pragma unroll
+    for (int i = 0; i < RQ; i++)
+#pragma unroll
+        for (int j = 0; j < RK; j++) s[i][j] = 0;
+#pragma unroll 4
+    for (int c = 0; c < d; c += QUAD) {
+        float4 mine[RQ];
+#pragma unroll
+        for (int i = 0; i < RQ; i++) mine[i] = *(const float4 *)(q + SIDE * i * WIDE + c);
+#pragma unroll
+        for (int j = 0; j < RK; j++) {
+            const float4 key = *(const float4 *)(k + SIDE * j * WIDE + c);
+#pragma unroll
+            for (int i = 0; i < RQ; i++) s[i][j] = dot4(mine[i], key, s[i][j]);
+        }
+    }
+}
+
+// Scores of row i become weights, in shared memory; of the thread's keys 16 j those are seen that lie below `seen`.
+template <int D, int RQ, int RK>
+static __device__ __forceinline__ void weigh(rows<D, RQ> &r, int i, float s[RK], float *weights, int seen, float scale)
+{
+    float top = r.most[i];
+#pragma unroll
+    for (int j = 0; j < RK; j++) {
+        s[j] = SIDE * j < seen ? __fmul_rn(s[j], scale) : -INFINITY;
+        top = fmaxf(top, s[j]);
+    }
+    top = most_of_row(top);
+    const float correction = r.most[i] == top ? 1.0f : expf(__fsub_rn(r.most[i], top));
+    r.most[i] = top;
+    float part = 0;
+#pragma unroll
+    for (int j = 0; j < RK; j++) {
+        const float p = expf(__fsub_rn(s[j], top));
+        part = __fadd_rn(part, p);
+        weights[SIDE * j] = p;
+    }
+    r.sum[i] = __fmaf_rn(r.sum[i], correction, sum_of_row(part));
+#pragma unroll
+    for (int c = 0; c < D / (SIDE * QUAD); c++) {
+        float4 *const o = &r.out[i][c];
+        *o = make_float4(__fmul_rn(o->x, correction), __fmul_rn(o->y, correction), __fmul_rn(o->z, correction),
+                         __fmul_rn(o->w, correction));
+    }
+}
+
+// The weighted sum goes on; a fma chain over the keys in order.
+template <int D, int RQ, int MK>
+static __device__ __forceinline__ void add_values(rows<D, RQ> &r, const float *weights, const float *v)
+{
+    constexpr int WIDE = D + QUAD, PWIDE = MK + QUAD;
+#pragma unroll 2
+    for (int j = 0; j < MK; j += QUAD) {
+        float4 p[RQ];
+#pragma unroll
+        for (int i = 0; i < RQ; i++) p[i] = *(const float4 *)(weights + SIDE * i * PWIDE + j);
+#pragma unroll
+        for (int c = 0; c < D / (SIDE * QUAD); c++) {
+            const float *const at = v + j * WIDE + c * SIDE * QUAD;
+            const float4 v0 = *(const float4 *)at, v1 = *(const float4 *)(at + WIDE);
+            const float4 v2 = *(const float4 *)(at + 2 * WIDE), v3 = *(const float4 *)(at + 3 * WIDE);
+#pragma unroll
+            for (int i = 0; i < RQ; i++) {
+                add4(&r.out[i][c], p[i].x, v0);
+                add4(&r.out[i][c], p[i].y, v1);
+                add4(&r.out[i][c], p[i].z, v2);
+                add4(&r.out[i][c], p[i].w, v3);
+            }
+        }
+    }
+}
+
+template <int D, int RQ>
+static __device__ __forceinline__ void store(const rows<D, RQ> &r, const vx_k_attention &a, float *to, int64_t row0, int x)
+{
+#pragma unroll
+    for (int i = 0; i < RQ; i++)
+#pragma unroll
+        for (int c = 0; c < D / (SIDE * QUAD); c++) {
+            const int column = (c * SIDE + x) * QUAD;
+            const int64_t row = row0 + SIDE * i;
+            const float4 o = r.out[i][c];
+            if (row < a.sq && column < a.head_dim)
+                *(float4 *)(to + row * a.out_row + column) = make_float4(__fdiv_rn(o.x, r.sum[i]), __fdiv_rn(o.y, r.sum[i]),
+                                                                         __fdiv_rn(o.z, r.sum[i]), __fdiv_rn(o.w, r.sum[i]));
+        }
+}
+
 template <int D, int MQ, int MK>
 static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__ vx_k_attention a)
 {
-    constexpr int RQ = MQ / SIDE, RK = MK / SIDE, WIDE = D + QUAD, PWIDE = MK + QUAD, GROUPS = D / (SIDE * QUAD);
+    constexpr int RQ = MQ / SIDE, RK = MK / SIDE, WIDE = D + QUAD, PWIDE = MK + QUAD;
     extern __shared__ __align__(16) float numbers[];
     float *const q = numbers, *const kv = q + MQ * WIDE, *const weights = kv + MK * WIDE;
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE, d = (int)a.head_dim;
@@ -57,102 +168,26 @@ static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__
     const float *const k = (const float *)a.k + batch * a.k_batch + key_head * a.k_head;
     const float *const v = (const float *)a.v + batch * a.v_batch + key_head * a.v_head;
     fetch<D, MQ>(q, from, a.q_row, a.sq - row0, d);
-
-    float4 out[RQ][GROUPS];
-    float most[RQ], sum[RQ];
-#pragma unroll
-    for (int i = 0; i < RQ; i++) {
-#pragma unroll
-        for (int c = 0; c < GROUPS; c++) out[i][c] = make_float4(0, 0, 0, 0);
-        most[i] = -INFINITY;
-        sum[i] = 0;
-    }
+    rows<D, RQ> r;
+    clear(r);
     for (int64_t first = 0; first < keys; first += MK) {
+        float s[RQ][RK];
         __syncthreads();
         fetch<D, MK>(kv, k + first * a.k_row, a.k_row, a.skv - first, d);
         __syncthreads();
-        float s[RQ][RK];
-#pragma unroll
-        for (int i = 0; i < RQ; i++)
-#pragma unroll
-            for (int j = 0; j < RK; j++) s[i][j] = 0;
-#pragma unroll 4
-        for (int c = 0; c < d; c += QUAD) {
-            float4 mine[RQ];
-#pragma unroll
-            for (int i = 0; i < RQ; i++) mine[i] = *(const float4 *)(q + (y + SIDE * i) * WIDE + c);
-#pragma unroll
-            for (int j = 0; j < RK; j++) {
-                const float4 key = *(const float4 *)(kv + (x + SIDE * j) * WIDE + c);
-#pragma unroll
-                for (int i = 0; i < RQ; i++) s[i][j] = dot4(mine[i], key, s[i][j]);
-            }
-        }
+        meet_keys<D, RQ, RK>(s, q + y * WIDE, kv + x * WIDE, d);
         __syncthreads();
         fetch<D, MK>(kv, v + first * a.v_row, a.v_row, a.skv - first, d);
 #pragma unroll
         for (int i = 0; i < RQ; i++) {
-            float top = most[i];
-#pragma unroll
-            for (int j = 0; j < RK; j++) {
-                const int64_t key = first + x + SIDE * j;
-                const bool seen = key < a.skv && !(a.causal && key > row0 + y + SIDE * i);
-                s[i][j] = seen ? __fmul_rn(s[i][j], a.scale) : -INFINITY;
-                top = fmaxf(top, s[i][j]);
-            }
-            top = most_of_row(top);
-            const float correction = most[i] == top ? 1.0f : expf(__fsub_rn(most[i], top));
-            most[i] = top;
-            float part = 0;
-#pragma unroll
-            for (int j = 0; j < RK; j++) {
-                const float p = expf(__fsub_rn(s[i][j], top));
-                part = __fadd_rn(part, p);
-                weights[(y + SIDE * i) * PWIDE + x + SIDE * j] = p;
-            }
-            sum[i] = __fmaf_rn(sum[i], correction, sum_of_row(part));
-#pragma unroll
-            for (int c = 0; c < GROUPS; c++) {
-                out[i][c].x = __fmul_rn(out[i][c].x, correction);
-                out[i][c].y = __fmul_rn(out[i][c].y, correction);
-                out[i][c].z = __fmul_rn(out[i][c].z, correction);
-                out[i][c].w = __fmul_rn(out[i][c].w, correction);
-            }
+            const int64_t end = a.causal ? min(a.skv, row0 + y + SIDE * i + 1) : a.skv;
+            const int seen = (int)min(end - first - x, (int64_t)MK);
+            weigh<D, RQ, RK>(r, i, s[i], weights + (y + SIDE * i) * PWIDE + x, seen, a.scale);
         }
         __syncthreads();
-#pragma unroll 2
-        for (int j = 0; j < MK; j += QUAD) {
-            float4 p[RQ];
-#pragma unroll
-            for (int i = 0; i < RQ; i++) p[i] = *(const float4 *)(weights + (y + SIDE * i) * PWIDE + j);
-#pragma unroll
-            for (int c = 0; c < GROUPS; c++) {
-                const float *const at = kv + j * WIDE + c * SIDE * QUAD + x * QUAD;
-                const float4 v0 = *(const float4 *)at, v1 = *(const float4 *)(at + WIDE), v2 = *(const float4 *)(at + 2 * WIDE),
-                             v3 = *(const float4 *)(at + 3 * WIDE);
-#pragma unroll
-                for (int i = 0; i < RQ; i++) {
-                    add4(&out[i][c], p[i].x, v0);
-                    add4(&out[i][c], p[i].y, v1);
-                    add4(&out[i][c], p[i].z, v2);
-                    add4(&out[i][c], p[i].w, v3);
-                }
-            }
-        }
+        add_values<D, RQ, MK>(r, weights + y * PWIDE, kv + x * QUAD);
     }
-#pragma unroll
-    for (int i = 0; i < RQ; i++) {
-        const int64_t row = row0 + y + SIDE * i;
-        float *const to = (float *)a.out + batch * a.out_batch + head * a.out_head + row * a.out_row;
-#pragma unroll
-        for (int c = 0; c < GROUPS; c++) {
-            const int column = c * SIDE * QUAD + x * QUAD;
-            if (row >= a.sq || column >= d) continue;
-            const float4 o = out[i][c];
-            *(float4 *)(to + column) =
-                make_float4(__fdiv_rn(o.x, sum[i]), __fdiv_rn(o.y, sum[i]), __fdiv_rn(o.z, sum[i]), __fdiv_rn(o.w, sum[i]));
-        }
-    }
+    store<D, RQ>(r, a, (float *)a.out + batch * a.out_batch + head * a.out_head, row0 + y, x);
 }
 
 template <int D, int MQ, int MK> static cudaError_t launch(const vx_k_attention *a, cudaStream_t stream)
