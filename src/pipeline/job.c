@@ -310,6 +310,7 @@ static vx_status denoise(vx_job *job)
     VX_TRY(vx_job_adapt(job, true));
     VX_TRY(vx_need_denoise(job, &need, &prepare, &step));
     vx_job_progress(job, "denoise", VX_STAGE_DENOISE, 0, r->evaluations);
+    vx_component_check_qkv(job->model->component[VX_TRANSFORMER]);
     vx_arena *arena = NULL;
     float *video = vx_alloc(video_bytes), *audio = vx_alloc(audio_bytes);
     vx_status s = video && audio ? vx_stage_enter(job->model, VX_TRANSFORMER, &need, &arena)

@@ -60,7 +60,7 @@ uint64_t vx_component_bytes(const vx_component *c); // of all tensors in its fil
 const char *vx_component_origin(const vx_component *c);
 // "interleaved", "grouped", "separate" rows of QKV, and how that was told.
 const char *vx_component_qkv_order(const vx_component *c, const char **reason);
-// Looks at some rows of a transformer and notes where they contradict that order. Reads about 20 MB of the full model.
+// Looks at some rows of a transformer, once, and notes where they contradict that order. Reads about 20 MB of the full model.
 void vx_component_check_qkv(vx_component *c);
 // What is odd about the files, a line each; "" if nothing.
 const char *vx_component_notes(const vx_component *c);

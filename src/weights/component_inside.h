@@ -49,6 +49,7 @@ struct vx_component {
     vx_layout_kind layout;
     vx_qkv_order qkv;
     const char *qkv_reason; // how the order was told
+    bool qkv_checked;       // against the weights
     char *path;             // as opened
     char *config_path;      // NULL: none
     json_t *config;         // NULL: none

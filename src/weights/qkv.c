@@ -152,7 +152,8 @@ static int probe(vx_component *c)
 
 void vx_component_check_qkv(vx_component *c)
 {
-    if (c->kind != VX_TRANSFORMER || c->qkv == VX_QKV_SPLIT) return;
+    if (c->kind != VX_TRANSFORMER || c->qkv == VX_QKV_SPLIT || c->qkv_checked) return;
+    c->qkv_checked = true;
     const int seen = probe(c);
     if ((seen > 0 && c->qkv == VX_QKV_GROUPED) || (seen < 0 && c->qkv == VX_QKV_INTERLEAVED))
         vx_component_note(c, "the QKV rows look %s, but %s says %s; --qkv-layout decides", seen > 0 ? "interleaved" : "grouped",

@@ -1,5 +1,7 @@
 // GGUF: what is read, and one file for every way of being wrong (public bugs P21, P22; reliability specification 1.2).
 #include "gguf_file.h"
+
+#include "base/alloc.h"
 #include "tensor/quant.h"
 #include "weights/gguf.h"
 
@@ -437,12 +439,30 @@ static void survives_every_flipped_bit(void **state)
     }
 }
 
+static void gives_memory_back_whichever_allocation_fails(void **state)
+{
+    (void)state;
+    add_head(&file, 3, 1, 1);
+    add_text(&file, "k");
+    add_number(&file, 0, 4);
+    add_number(&file, 1, 1);
+    add_tensor(&file, "w", NE(32, 2), 2, 0);
+    add_data(&file, 32, 36);
+    for (int64_t k = 1, hit = 1; hit; k++) {
+        vx_fault_arm(k, false);
+        vx_status s = parse();
+        hit = vx_fault_disarm();
+        if (s.code != (hit ? VX_ERR_MEMORY : VX_OK)) fail_msg("allocation %d: VX-%d %s", (int)k, s.code, s.message);
+        assert_true(k < 100);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_names_shapes_and_types), cmocka_unit_test(needs_no_metadata),
         cmocka_unit_test(refuses_every_damage),         cmocka_unit_test(refuses_every_cut),
-        cmocka_unit_test(survives_every_flipped_bit),
+        cmocka_unit_test(survives_every_flipped_bit),   cmocka_unit_test(gives_memory_back_whichever_allocation_fails),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,5 +1,7 @@
 // Quantised layers: every marker style is understood, every wrong one refused with the layer's name.
 #include "files.h"
+
+#include "base/alloc.h"
 #include "weights/component.h"
 
 enum { N = 32, K = 64 };
@@ -429,6 +431,26 @@ static void decodes_what_is_no_matrix(void **state)
     vx_component_close(&c);
 }
 
+static void gives_memory_back_whichever_allocation_fails(void **state)
+{
+    (void)state;
+    const layer_file f = { { W4(VX_U8), TILES(VX_F8_E4M3), SCALE_2, { L ".pre_quant_scale", VX_BF16, 1, { K }, zeros } },
+                           NULL,
+                           "{\"layers\": {\"" L "\": {\"format\": \"nvfp4\"}}}" };
+    const char *path = write_file(&f);
+    for (int64_t k = 1, hit = 1; hit; k++) {
+        vx_component *c;
+        vx_tensor t;
+        vx_fault_arm(k, false);
+        vx_status s = vx_component_open(&c, VX_TRANSFORMER, path);
+        if (s.code == VX_OK) s = vx_component_get(c, L ".weight", VX_DTYPE_NONE, &t, N, K);
+        hit = vx_fault_disarm();
+        if (s.code != (hit ? VX_ERR_MEMORY : VX_OK)) fail_msg("allocation %d: VX-%d %s", (int)k, s.code, s.message);
+        vx_component_close(&c);
+        assert_true(k < 1000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +458,7 @@ int main(void)
         cmocka_unit_test(refuses_every_fault),
         cmocka_unit_test(fills_up_the_last_tiles),
         cmocka_unit_test(decodes_what_is_no_matrix),
+        cmocka_unit_test(gives_memory_back_whichever_allocation_fails),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
