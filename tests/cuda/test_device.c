@@ -161,6 +161,30 @@ static void a_raised_flag_stops_the_next_operator(void **state)
     vx_free(weight);
 }
 
+static void memory_is_counted(void **state)
+{
+    (void)state;
+    vx_device *dev = make_card();
+    vx_arena *arena;
+    vx_device_memory_reset(dev);
+    const vx_device_memory before = vx_device_memory_of(dev);
+    assert_true(before.total > 0 && before.free > 0 && before.free <= before.total);
+    assert_int_equal(before.held, before.peak);
+    assert_ok(vx_arena_create(dev, &arena, 64 << 20));
+    assert_ok(vx_device_reserve(dev, 16 << 20));
+    const vx_device_memory in = vx_device_memory_of(dev);
+    assert_int_equal(in.held - before.held, 80 << 20);
+    assert_true(before.free - in.free >= 80 << 20);
+    vx_arena_destroy(&arena);
+    vx_device_release(dev);
+    const vx_device_memory after = vx_device_memory_of(dev);
+    assert_int_equal(after.held, before.held);
+    assert_int_equal(after.peak, in.held);
+    vx_device_memory_reset(dev);
+    assert_int_equal(vx_device_memory_of(dev).peak, before.held);
+    vx_device_destroy(&dev);
+}
+
 static uint64_t free_now(void)
 {
     vx_cuda_info info;
@@ -196,6 +220,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_one_operator_is_no_end),
         cmocka_unit_test(a_lost_device_fails_cleanly_for_ever),
         cmocka_unit_test(a_raised_flag_stops_the_next_operator),
+        cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(devices_come_and_go_without_a_trace),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,31 @@ static void once_is_not_kept(void **state)
     assert_true(stats.resident <= 4 * weight_bytes); // the ring
     vx_device_release(card);
     assert_int_equal(vx_device_weights(card).resident, 0);
+    // Asked for ahead by somebody who does not know.
+    vx_free(pass(card, true, true));
+    assert_true(vx_device_weights(card).resident <= 6 * weight_bytes);
+    vx_device_release(card);
+    assert_int_equal(vx_device_weights(card).resident, 0);
+}
+
+static void a_whole_that_is_there_in_parts_is_not_fetched_again(void **state)
+{
+    (void)state;
+    const vx_tensor whole = vx_tensor_of(weight[2], VX_BF16, SIDE, SIDE);
+    vx_weight w = { .n = SIDE, .k = SIDE, .segments = 2 };
+    for (int i = 0; i < 2; i++) {
+        w.segment[i].weight = vx_tensor_slice(whole, 0, i * SIDE / 2, (i + 1) * SIDE / 2);
+        w.segment[i].column = i * SIDE / 2;
+    }
+    assert_ok(vx_linear(card, y, x, &w));
+    const uint64_t copied = vx_device_weights(card).copied;
+    assert_ok(vx_device_prefetch(card, whole));
+    assert_int_equal(vx_device_weights(card).copied, copied);
+    // The other way round the parts are found in the whole.
+    vx_device_forget(card, NULL, 0);
+    assert_ok(vx_device_prefetch(card, whole));
+    assert_ok(vx_linear(card, y, x, &w));
+    assert_int_equal(vx_device_weights(card).copied, copied + weight_bytes);
 }
 
 static void what_a_later_model_needs_displaces_an_earlier_one(void **state)
@@ -233,6 +258,7 @@ int main(void)
         cmocka_unit_test_setup(the_budget_holds, begin),
         cmocka_unit_test_setup(everything_stays_where_there_is_room, begin),
         cmocka_unit_test_setup(once_is_not_kept, begin),
+        cmocka_unit_test_setup(a_whole_that_is_there_in_parts_is_not_fetched_again, begin),
         cmocka_unit_test_setup(what_a_later_model_needs_displaces_an_earlier_one, begin),
         cmocka_unit_test_setup(forgotten_memory_is_read_anew, begin),
         cmocka_unit_test_setup(a_part_of_a_copy_is_found_in_it, begin),

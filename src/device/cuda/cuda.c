@@ -90,7 +90,7 @@ static vx_status alloc_zeroed(vx_cuda *cuda, void **out, size_t bytes)
     VX_TRY(vx_cuda_malloc(cuda, out, bytes, "device memory"));
     const vx_status s = vx_cuda_status(cudaMemsetAsync(*out, 0, bytes, cuda->stream), "device memory");
     if (s.code == VX_OK) return s;
-    (void)cudaFree(*out);
+    vx_cuda_free(cuda, *out, bytes);
     *out = NULL;
     return s;
 }
@@ -104,10 +104,9 @@ static vx_status cuda_memory_alloc(vx_device *dev, void **out, size_t bytes)
 
 static void cuda_memory_free(vx_device *dev, void *p, size_t bytes)
 {
-    (void)bytes;
     (void)cudaSetDevice(vx_cuda_of(dev)->ordinal);
     (void)vx_cuda_interrupt(vx_cuda_of(dev));
-    (void)cudaFree(p);
+    vx_cuda_free(vx_cuda_of(dev), p, bytes);
 }
 
 static vx_status cuda_reserve(vx_device *dev, size_t bytes)
@@ -138,6 +137,20 @@ static vx_status cuda_sync(vx_device *dev)
 {
     VX_TRY(vx_cuda_begin(vx_cuda_of(dev), "sync"));
     return vx_cuda_settle(vx_cuda_of(dev), synchronize(vx_cuda_of(dev)));
+}
+
+static vx_device_memory cuda_memory(const vx_device *dev)
+{
+    const vx_cuda *cuda = vx_cuda_of_const(dev);
+    size_t free = 0, total = 0;
+    if (cudaSetDevice(cuda->ordinal) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
+    (void)cudaGetLastError();
+    return (vx_device_memory){ .total = total, .free = free, .held = cuda->held, .peak = cuda->peak };
+}
+
+static void cuda_memory_reset(vx_device *dev)
+{
+    vx_cuda_of(dev)->peak = vx_cuda_of(dev)->held;
 }
 
 static vx_status cuda_weight_budget(vx_device *dev, uint64_t bytes)
@@ -182,6 +195,8 @@ static const struct vx_ops cuda_ops = {
     .prefetch = cuda_prefetch,
     .forget = vx_cuda_forget,
     .weights = vx_cuda_weight_stats,
+    .memory = cuda_memory,
+    .memory_reset = cuda_memory_reset,
     .record = cuda_record,
     .record_end = vx_cuda_record_end,
     .record_free = vx_cuda_record_free,

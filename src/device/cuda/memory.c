@@ -30,15 +30,33 @@ vx_status vx_cuda_status(cudaError_t error, const char *what)
 }
 
 // ---- device memory ----
-vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what)
+static cudaError_t counted_malloc(vx_cuda *cuda, void **out, size_t bytes)
 {
     *out = NULL;
-    cudaError_t error = cudaMalloc(out, bytes);
-    while (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError(); // it is answered here
-        if (!vx_cuda_weights_yield(cuda, bytes)) break;
-        error = cudaMalloc(out, bytes);
-    }
+    const cudaError_t error = cudaMalloc(out, bytes);
+    if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError(); // it is answered here
+    if (error != cudaSuccess) return error;
+    cuda->held += bytes;
+    if (cuda->held > cuda->peak) cuda->peak = cuda->held;
+    return cudaSuccess;
+}
+
+bool vx_cuda_try_malloc(vx_cuda *cuda, void **out, size_t bytes)
+{
+    return counted_malloc(cuda, out, bytes) == cudaSuccess;
+}
+
+void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes)
+{
+    if (!p) return;
+    (void)cudaFree(p);
+    cuda->held -= bytes;
+}
+
+vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what)
+{
+    cudaError_t error = counted_malloc(cuda, out, bytes);
+    while (error == cudaErrorMemoryAllocation && vx_cuda_weights_yield(cuda, bytes)) error = counted_malloc(cuda, out, bytes);
     if (error != cudaErrorMemoryAllocation) return vx_cuda_status(error, what);
     size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
@@ -50,7 +68,7 @@ static void free_scratch(vx_cuda *cuda)
 {
     if (cuda->scratch) {
         (void)cudaSetDevice(cuda->ordinal);
-        (void)cudaFree(cuda->scratch); // waits for what uses it
+        vx_cuda_free(cuda, cuda->scratch, cuda->scratch_size);
         cuda->epoch++;
     }
     cuda->scratch = NULL;

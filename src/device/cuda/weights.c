@@ -36,6 +36,7 @@ struct vx_weight_copy {
     bool fenced;  // `done` stands behind the last use
     bool drop;    // held only until the operator is through
     bool once;
+    bool recorded;           // its address may be part of a recording
     int64_t operation, last; // of the last use: the operator's number, and a count of uses
 };
 
@@ -87,9 +88,10 @@ static void send_away(vx_cuda *cuda, vx_weight_copy *c)
     vx_cuda_weights *w = cuda->weights;
     if (c->place == RING) leave_ring(w, c);
     if (c->place == HELD) {
-        (void)cudaFree(c->device);
+        vx_cuda_free(cuda, c->device, c->device_bytes);
         w->held -= c->device_bytes;
-        if (!c->drop) cuda->epoch++; // else no recording has it
+        if (c->recorded) cuda->epoch++;
+        c->recorded = false;
     }
     if (c->drop) w->drops--;
     c->drop = false;
@@ -108,7 +110,7 @@ static void free_ring(vx_cuda *cuda)
 {
     vx_cuda_weights *w = cuda->weights;
     while (w->queued > 0) send_away(cuda, w->queue[w->queued - 1]);
-    if (w->ring) (void)cudaFree(w->ring);
+    vx_cuda_free(cuda, w->ring, w->ring_size);
     w->ring = NULL;
     w->ring_size = w->head = 0;
 }
@@ -124,11 +126,13 @@ static bool ring_is_in_use(const vx_cuda *cuda)
 void vx_cuda_weights_trim(vx_cuda *cuda)
 {
     vx_cuda_weights *w = cuda->weights;
-    if (!w->ring && !w->bounce) return;
+    if (!w->ring && !w->bounce && w->drops == 0) return;
     (void)cudaSetDevice(cuda->ordinal);
     synchronize(cuda);
+    for (int i = 0; i < w->count && w->drops > 0; i++)
+        if (w->copy[i]->drop) send_away(cuda, w->copy[i]);
     free_ring(cuda);
-    if (w->bounce) (void)cudaFree(w->bounce);
+    vx_cuda_free(cuda, w->bounce, VX_CUDA_CHUNK);
     w->bounce = NULL;
 }
 
@@ -314,10 +318,7 @@ static bool hold(vx_cuda *cuda, vx_weight_copy *c, int64_t before)
         send_away(cuda, old);
     }
     void *p = NULL;
-    if (cudaMalloc(&p, c->device_bytes) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return false;
-    }
+    if (!vx_cuda_try_malloc(cuda, &p, c->device_bytes)) return false;
     c->device = p;
     c->place = HELD;
     w->held += c->device_bytes;
@@ -487,9 +488,9 @@ static vx_status use(vx_cuda *cuda, vx_weight_copy *c, bool once)
     if (once && c->place == HELD && !c->drop) {
         c->drop = true; // it was asked for ahead, by a caller who did not know
         w->drops++;
-        cuda->epoch++;
     }
     vx_cuda_weights_touch(cuda, c);
+    c->recorded = c->recorded || cuda->capturing;
     vx_cuda_recording_uses(cuda, c);
     return vx_ok();
 }
@@ -522,6 +523,7 @@ static vx_status residence(vx_cuda *cuda, vx_tensor *t, vx_dtype dtype, bool onc
     vx_cuda_weights *w = cuda->weights;
     const char *begin = t->data;
     const size_t bytes = extent(*t);
+    if (!cuda->capturing) sweep(cuda);
     vx_weight_copy *c = find(w, begin, bytes, t->dtype, dtype);
     if (!c) VX_TRY(add_record(cuda, begin, bytes, t->dtype, dtype, &c));
     if (c->device) w->hits++;
@@ -543,6 +545,13 @@ vx_status vx_cuda_resident_as(vx_cuda *cuda, vx_tensor *t, vx_dtype dtype, bool 
     return residence(cuda, t, dtype, once);
 }
 
+static bool has_parts(const vx_cuda_weights *w, const char *begin, size_t bytes)
+{
+    for (int i = first_behind(w, begin - 1); i < w->count && w->copy[i]->begin < begin + bytes; i++)
+        if (w->copy[i]->device) return true;
+    return false;
+}
+
 vx_status vx_cuda_prefetch(vx_device *dev, vx_tensor weight)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
@@ -551,10 +560,14 @@ vx_status vx_cuda_prefetch(vx_device *dev, vx_tensor weight)
     bool there;
     VX_TRY(is_on_device(weight.data, &there));
     if (there) return vx_ok();
+    const char *begin = weight.data;
     const size_t bytes = extent(weight);
     static const vx_dtype targets[] = { VX_DTYPE_NONE, VX_F32, VX_BF16, VX_F16 }; // the first stands for the bytes as they are
     vx_weight_copy *c = NULL;
-    for (int i = 0; i < 4 && !c; i++) c = find(w, weight.data, bytes, weight.dtype, i == 0 ? weight.dtype : targets[i]);
-    if (!c) VX_TRY(add_record(cuda, weight.data, bytes, weight.dtype, weight.dtype, &c));
-    return c->device ? vx_ok() : bring(cuda, c, c->once, true);
+    for (int i = 0; i < 4 && !c; i++) c = find(w, begin, bytes, weight.dtype, i == 0 ? weight.dtype : targets[i]);
+    if (c) return c->device ? vx_ok() : bring(cuda, c, c->once, true);
+    // Parts of it are there: operators take it in parts. And f32 or f16 will most often be converted, nobody knows yet to what.
+    if (has_parts(w, begin, bytes) || weight.dtype == VX_F32 || weight.dtype == VX_F16) return vx_ok();
+    VX_TRY(add_record(cuda, begin, bytes, weight.dtype, weight.dtype, &c));
+    return bring(cuda, c, false, true);
 }
