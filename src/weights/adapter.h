@@ -101,8 +101,6 @@ void vx_adapter_forget(const vx_adapter *adapter, vx_device *dev); // before clo
 // What `vortex inspect` says of an adapter's file: targets, ranks, scale, partition, preset (new reference). What is wrong with it
 // is in *problem, and then only "kind" is told. Fails only where the container cannot be read.
 vx_status vx_adapter_describe(const char *path, json_t **out, vx_status *problem);
-// Whether a header is an adapter's: some key has a suffix of one.
-bool vx_adapter_is(const vx_safetensors *st);
 
 // ---- what it adds to a module ----
 // Memory for what must be copied. Planning (load false) only counts: tensors then have no data.

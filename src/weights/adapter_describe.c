@@ -5,15 +5,6 @@
 
 #include "base/alloc.h"
 
-bool vx_adapter_is(const vx_safetensors *st)
-{
-    static const char *const pieces[] = { ".lora_", ".lora.down", ".lora.up", ".lora.A", ".lora.B", ".lokr_", ".hada_" };
-    for (int i = 0; i < vx_safetensors_count(st); i++)
-        for (size_t j = 0; j < sizeof pieces / sizeof *pieces; j++)
-            if (strstr(vx_safetensors_at(st, i)->name, pieces[j])) return true;
-    return false;
-}
-
 static const char *const kind_names[VX_MODULE_KINDS] = {
     [VX_MODULE_QKV] = "qkv_proj",
     [VX_MODULE_OUT] = "out_proj",

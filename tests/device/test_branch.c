@@ -41,6 +41,7 @@ static const case_ cases[] = {
       { { 6, 70, 0, VX_F32, VX_F32, 1.0f }, { 1, 1, 69, VX_BF16, VX_F16, 3.0f } } },
     { "bf16 weights beside f32", 9, 90, 70, VX_F32, VX_F32, VX_BF16, 1, { { 6, 70, 0, VX_BF16, VX_BF16, 0.25f } } },
     { "f32 in, bf16 out", 33, 90, 70, VX_F32, VX_BF16, VX_F32, 1, { { 6, 70, 0, VX_F32, VX_F32, 0.25f } } },
+    { "bf16 in, f32 out", 9, 90, 70, VX_BF16, VX_F32, VX_BF16, 1, { { 6, 70, 0, VX_BF16, VX_BF16, 0.3f } } },
     { "more rows than a step", 4101, 16, 20, VX_BF16, VX_BF16, VX_BF16, 1, { { 2, 20, 0, VX_BF16, VX_BF16, 0.5f } } },
 };
 
