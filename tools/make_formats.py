@@ -438,6 +438,15 @@ def vaes(w):
         for config in ("config.json", "source/config.json"):
             (w.out / "video_f16" / name / config).write_text((folder / config).read_text())
     w.twin("video_f16", official | {"--video-vae": str(w.out / "video_f16/half")}, official | {"--video-vae": str(w.out / "video_f16/decoded")})
+    # As Kijai's file: the decoder's linears in INT8, rows of QKV as they were, per head.
+    plain = {k: v.half() for k, v in m.video.items() if k != "decoder.mask_token"}
+    linears = [k[: -len(".weight")] for k in plain if k.startswith("decoder.transformer_blocks.") and k.endswith(("to_qkv.weight", "to_out.weight", "w1.weight", "w2.weight"))]
+    stored, _, decoded = quantise(plain, linears, int8)
+    for name, tensors in (("coded", stored), ("decoded", {k: v.float() for k, v in decoded.items()})):
+        w.file(f"video_int8_convrot/{name}/source/model.safetensors", tensors)
+        for config in ("config.json", "source/config.json"):
+            (w.out / "video_int8_convrot" / name / config).write_text((folder / config).read_text())
+    w.twin("video_int8_convrot", official | {"--video-vae": str(w.out / "video_int8_convrot/coded")}, official | {"--video-vae": str(w.out / "video_int8_convrot/decoded")})
     config = json.loads((m.partition / "audio_vae" / "config.json").read_text())
     folded = fold(m.audio) | {"latents_mean": torch.tensor(config["latents_mean"]), "latents_std": torch.tensor(config["latents_std"])}
     w.twin("audio_folded", official | {"--audio-vae": w.file("audio_folded/vae/audio.safetensors", folded)}, official)
