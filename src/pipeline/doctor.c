@@ -27,6 +27,34 @@ static void problem(json_t *list, const char *what, const char *remedy)
     json_array_append_new(list, json_pack("{s:s, s:s}", "problem", what, "remedy", remedy));
 }
 
+static json_t *text_or_null(const char *text)
+{
+    return *text ? json_string(text) : json_null();
+}
+
+// The GPU that jobs would take, with what each missing library costs. A build without CUDA is no problem by itself.
+static json_t *cuda_object(json_t *devices, json_t *problems)
+{
+    if (!vx_cuda_built()) return json_string("not in this build");
+    vx_cuda_info info;
+    vx_status s = vx_cuda_query(&info, 0);
+    if (s.code) problem(problems, s.message, *s.remedy ? s.remedy : "everything works on the processor: --device cpu");
+    for (int i = 0; i < info.devices; i++) json_array_append_new(devices, json_sprintf("cuda:%d", i));
+    if (!s.code && !*info.cudnn)
+        problem(problems,
+                "cuDNN was not found: attention runs on the own kernels alone (on Hopper these are the faster ones; "
+                "elsewhere cuDNN may be)",
+                "install cuDNN 9 (libcudnn.so.9), or name its folder in VORTEX_LIBRARY_PATH");
+    if (!s.code && info.memory_free < (uint64_t)16 << 30)
+        problem(problems,
+                "less than 16 GiB of device memory are free: of the released weights only a window fits, the rest streams",
+                "close other programs on the GPU, or use a quantised checkpoint");
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:I, s:I}", "name", text_or_null(info.name), "driver",
+                     text_or_null(info.driver), "runtime", text_or_null(info.runtime), "cublaslt", text_or_null(info.cublas),
+                     "cudnn", text_or_null(info.cudnn), "devices", info.devices, "compute_capability", info.sm, "memory_bytes",
+                     (json_int_t)info.memory_total, "free_bytes", (json_int_t)info.memory_free);
+}
+
 vx_status vx_doctor(vx_context *context, char **json)
 {
     char cpu[128], media[400];
@@ -40,8 +68,9 @@ vx_status vx_doctor(vx_context *context, char **json)
                                   context->threads));
     json_object_set_new(o, "memory",
                         json_pack("{s:I, s:I}", "total_bytes", (json_int_t)total, "available_bytes", (json_int_t)available));
-    json_object_set_new(o, "devices", json_pack("[s]", "cpu"));
-    json_object_set_new(o, "cuda", json_string("not in this build"));
+    json_t *devices = json_pack("[s]", "cpu");
+    json_object_set_new(o, "cuda", cuda_object(devices, problems));
+    json_object_set_new(o, "devices", devices);
     json_object_set_new(o, "media", s.code ? json_null() : json_string(media));
     if (s.code)
         problem(problems, s.message,
