@@ -95,7 +95,7 @@ vx_status vx_cuda_download(vx_device *dev, void *to, vx_tensor from);
 // weights.c
 vx_status vx_cuda_weights_open(vx_cuda *cuda);
 void vx_cuda_weights_close(vx_cuda *cuda);
-void vx_cuda_weights_trim(vx_cuda *cuda);                // gives back what streaming needs
+void vx_cuda_weights_trim(vx_cuda *cuda);                // between operators: gives back what streaming needs
 bool vx_cuda_weights_yield(vx_cuda *cuda, size_t bytes); // frees copies until so much is free; false: none was left
 void vx_cuda_weights_touch(vx_cuda *cuda, vx_weight_copy *copy);
 vx_status vx_cuda_weight_budget(vx_device *dev, uint64_t bytes);
@@ -139,7 +139,7 @@ typedef struct vx_cuda_product {
 } vx_cuda_product;
 vx_status vx_cuda_blas_product(vx_cuda *cuda, const vx_cuda_product *p, void *workspace);
 // For benches: products of shapes first met from now on are tried with up to `candidates` algorithms and the fastest is kept
-// (0: cuBLASLt's first proposal, or what blas.c knows to be better).
+// (0: cuBLASLt's first proposal, which is never timed).
 void vx_cuda_blas_tune(vx_device *dev, int candidates);
 // One line for each shape met so far; NULL behind the last.
 const char *vx_cuda_blas_choice(const vx_device *dev, int i);
