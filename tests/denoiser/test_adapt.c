@@ -282,6 +282,69 @@ static void a_bank_may_come_as_factors(void **state)
     close_rig(&r);
 }
 
+// A pruned file with its basis takes a full model's AdaLN adapter; without it, it leaves it out.
+static void pruned_files_take_adaln_by_their_basis(void **state)
+{
+    (void)state;
+    enum { CURVE = 3, OUT = 18 * TINY_HIDDEN };
+    static const part parts[] = { { "blocks.1.adaln_proj.linear.lora_A.weight", 2, { 2, TINY_T_DIM }, NULL },
+                                  { "blocks.1.adaln_proj.linear.lora_B.weight", 2, { OUT, 2 }, NULL },
+                                  { "blocks.1.mlp.fc2.lora_A.weight", 2, { 1, TINY_FFN }, NULL },
+                                  { "blocks.1.mlp.fc2.lora_B.weight", 2, { TINY_HIDDEN, 1 }, NULL } };
+    static const char *const embedder[] = { "time_embedder.proj_in.weight", "time_embedder.proj_in.bias",
+                                            "time_embedder.proj_out.weight", "time_embedder.proj_out.bias" };
+    static const char *const adaln[] = { "blocks.0.adaln_proj.linear.weight", "blocks.1.adaln_proj.linear.weight",
+                                         "final_layer.adaln_proj.linear.weight" };
+    float basis[CURVE * TINY_T_DIM], mean[TINY_T_DIM], a[2 * TINY_T_DIM], b[OUT * 2];
+    tiny_values(basis, "adaln_basis", CURVE * TINY_T_DIM, 1, 0);
+    tiny_values(mean, "adaln_mean", TINY_T_DIM, 1, 0);
+    tiny_values(a, parts[0].name, 2 * TINY_T_DIM, 1, 0);
+    tiny_values(b, parts[1].name, OUT * 2, 1, 0);
+    for (int with_basis = 0; with_basis < 2; with_basis++) {
+        tiny *t = tiny_make();
+        for (int i = 0; i < 4; i++) tiny_remove(t, embedder[i]);
+        for (int i = 0; i < 3; i++) tiny_find(t, adaln[i])->shape[1] = CURVE;
+        float *table = malloc(1025 * CURVE * sizeof *table);
+        tiny_values(table, "adaln_t_table", 1025 * CURVE, 1, 0);
+        tiny_put(t, "adaln_t_table", VX_F32, 2, 1025, CURVE, table);
+        if (with_basis) {
+            tiny_put(t, "adaln_basis", VX_F32, 2, CURVE, TINY_T_DIM, memcpy(malloc(sizeof basis), basis, sizeof basis));
+            tiny_put(t, "adaln_mean", VX_F32, 1, TINY_T_DIM, 0, memcpy(malloc(sizeof mean), mean, sizeof mean));
+        }
+        rig r = { .d = NULL };
+        tiny_write(t, &r.folder, tiny_official_config);
+        tiny_free(t);
+        assert_ok(vx_component_open(&r.component, VX_TRANSFORMER, r.folder.path));
+        assert_ok(vx_denoiser_open(&r.d, r.component));
+        vx_adapter *adapter = make_adapter(parts, 4, 0.5f, false);
+        vx_denoiser_adapter_use use;
+        uint64_t bytes;
+        float before[OUT];
+        vx_weight *w = &r.d->blocks[1].adaln;
+        vx_denoiser_widen(before, w->segment[0].bias, 0, OUT);
+        assert_ok(put_on(&r, &adapter, 1, false, &use, &bytes));
+        assert_int_equal(use.left_out, !with_basis);
+        assert_int_equal(use.projected, with_basis);
+        assert_int_equal(w->branches, with_basis);
+        assert_int_equal(r.d->blocks[1].fc2.branches, 1);
+        for (int i = 0; with_basis && i < 2 * CURVE; i++) {
+            double sum = 0;
+            for (int j = 0; j < TINY_T_DIM; j++)
+                sum += (double)a[i / CURVE * TINY_T_DIM + j] * (double)basis[i % CURVE * TINY_T_DIM + j];
+            assert_true(fabs((double)vx_f32_of(w->branch[0].a)[i] - sum) < 1e-6);
+        }
+        for (int i = 0; with_basis && i < OUT; i++) {
+            double sum = 0;
+            for (int j = 0; j < TINY_T_DIM; j++)
+                sum += ((double)b[2 * i] * (double)a[j] + (double)b[2 * i + 1] * (double)a[TINY_T_DIM + j]) * (double)mean[j];
+            assert_true(fabs((double)vx_f32_of(w->segment[0].bias)[i] - ((double)before[i] + 0.5 * sum)) < 1e-5);
+        }
+        vx_denoiser_unadapt(r.d, NULL);
+        vx_adapter_close(&adapter);
+        close_rig(&r);
+    }
+}
+
 static void modules_that_are_not_there_are_an_error_or_counted(void **state)
 {
     (void)state;
@@ -342,6 +405,7 @@ int main(void)
         cmocka_unit_test(differences_are_added_to_weights_and_biases),
         cmocka_unit_test(a_bank_of_heads_is_mixed_for_every_step),
         cmocka_unit_test(a_bank_may_come_as_factors),
+        cmocka_unit_test(pruned_files_take_adaln_by_their_basis),
         cmocka_unit_test(modules_that_are_not_there_are_an_error_or_counted),
         cmocka_unit_test(running_out_of_memory_leaves_the_weights_as_they_were),
     };
