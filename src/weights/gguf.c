@@ -260,6 +260,11 @@ static vx_status size_of(const vx_gguf *g, vx_safetensors_entry *e, uint32_t typ
         e->ggml = (int)type;
     }
     const int64_t row = e->rank > 0 ? e->shape[e->rank - 1] : 1;
+    if (row % block && count % block == 0)
+        return vx_fail_remedy(VX_ERR_QUANT_FORMAT, "use a file whose rows are whole blocks",
+                              "%s: tensor '%.200s' packs blocks of %" PRId64 " (%s) across its rows of %" PRId64
+                              " weights, which is not supported",
+                              file, e->name, block, vx_gguf_name((int)type), row);
     if (row % block)
         return vx_fail(VX_ERR_FILE_FORMAT,
                        "%s: tensor '%.200s' has rows of %" PRId64 " weights, expected a multiple of %" PRId64 " for %s", file,

@@ -296,11 +296,15 @@ static void name_twice(void)
 }
 static void half_a_block(void)
 {
+    one_tensor(NE(48, 1), 8, 0);
+}
+static void blocks_across_rows(void)
+{
     one_tensor(NE(48, 2), 8, 0);
 }
 static void half_a_super_block(void)
 {
-    one_tensor(NE(128, 2), 12, 0);
+    one_tensor(NE(128, 1), 12, 0);
 }
 static void offset_unaligned(void)
 {
@@ -374,6 +378,7 @@ static const fault faults[] = {
     { "a name that is no UTF-8", name_no_utf8, VX_ERR_FILE_FORMAT, "UTF-8" },
     { "a name twice", name_twice, VX_ERR_TENSOR_DUPLICATE, "'w'" },
     { "half a block", half_a_block, VX_ERR_FILE_FORMAT, "rows of 48" },
+    { "blocks across rows", blocks_across_rows, VX_ERR_QUANT_FORMAT, "across its rows of 48" },
     { "half a block of 256", half_a_super_block, VX_ERR_FILE_FORMAT, "multiple of 256 for Q4_K" },
     { "an offset off the alignment", offset_unaligned, VX_ERR_FILE_FORMAT, "multiple of 32" },
     { "an offset past the end", offset_past_the_end, VX_ERR_FILE_TRUNCATED, "1048576" },
