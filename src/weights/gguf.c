@@ -282,7 +282,7 @@ static void unfold(const vx_gguf *g, vx_safetensors_entry *e)
     snprintf(key, sizeof key, "comfy.gguf.orig_shape.%s", e->name);
     const pair *p = find_pair(g, key);
     if (!p || p->kind != KIND_LIST || p->of != KIND_I32 || p->count < 1 || p->count > VX_MAX_RANK) return;
-    int64_t shape[VX_MAX_RANK], count = 1, have = 1;
+    int64_t shape[VX_MAX_RANK] = { 0 }, count = 1, have = 1;
     for (int i = 0; i < e->rank; i++) have *= e->shape[i];
     for (uint64_t i = 0; i < p->count; i++) {
         shape[i] = (int32_t)number_of(p->value + 4 * i);

@@ -106,8 +106,9 @@ static bool band_length(const vx_quant *q, vx_tensor values, int64_t first, int6
         vx_quant_decode(q, values, r, 0, q->k, false, row);
         for (int64_t i = 0; i < q->k; i++) square += (double)row[i] * row[i];
     }
+    if (!(square > 0) || !isfinite(square)) return false;
     *out = 0.5 * log(square);
-    return isfinite(*out);
+    return true;
 }
 
 // -1 grouped, 1 interleaved, 0 neither.
