@@ -67,12 +67,19 @@ static vx_status inspect_model(vx_context *context, const vx_inspect_params *p, 
 
 // ---- one file ----
 
+// A text encoder's vision tower that was published by itself.
+static bool is_tower(const vx_component *c)
+{
+    return !vx_component_has(c, "model.language_model.embed_tokens.weight") &&
+           vx_component_has(c, "model.visual.pos_embed.weight");
+}
+
 static vx_status bind(vx_model *m, vx_component_kind kind)
 {
     vx_component *c = m->component[kind];
     switch (kind) {
     case VX_TRANSFORMER: return vx_denoiser_open(&m->denoiser, c);
-    case VX_TEXT_ENCODER: return vx_language_open(&m->language, c);
+    case VX_TEXT_ENCODER: return is_tower(c) ? vx_vision_open(&m->vision, c) : vx_language_open(&m->language, c);
     case VX_VIDEO_VAE: return vx_video_decoder_open(&m->video, c);
     default: return vx_audio_decoder_bind(&m->audio, c);
     }
@@ -93,15 +100,18 @@ static void inspect_component_file(const vx_inspect_params *p, const vx_file_fac
         vx_component_open_as(&m.component[kind], kind, p->path, &(vx_component_params){ .qkv = qkv, .vision = p->vision });
     if (!s.code) s = bind(&m, kind);
     vx_inspection_add(i, s);
+    if (m.component[kind] && kind == VX_TEXT_ENCODER && is_tower(m.component[kind]))
+        json_object_set_new(o, "kind", json_string("vision_tower"));
     if (m.component[kind]) {
         json_object_set_new(o, "component", vx_inspect_component(m.component[kind], kind));
         json_object_set_new(o, "bytes", json_integer((json_int_t)vx_component_bytes(m.component[kind])));
         if (p->verify) vx_inspect_verify(i, m.component[kind]);
     }
     json_object_set_new(o, "dimensions", vx_inspect_dimensions(&m));
-    if (kind != VX_AUDIO_VAE) json_object_set_new(o, "gpus", vx_inspect_memory(&m));
+    if (m.denoiser || m.language || m.video) json_object_set_new(o, "gpus", vx_inspect_memory(&m));
     vx_denoiser_close(&m.denoiser);
     vx_language_close(&m.language);
+    vx_vision_close(&m.vision);
     vx_video_decoder_close(&m.video);
     vx_audio_decoder_close(&m.audio);
     vx_component_close(&m.component[kind]);
