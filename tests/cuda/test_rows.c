@@ -217,6 +217,7 @@ enum { OPERATIONS = sizeof operations / sizeof *operations };
 static void run_operation(int i, const struct work *w, vx_dtype out_type, int64_t before, int64_t after, const char *says)
 {
     char what[200];
+    const size_t mark = vx_arena_mark(arena);
     both out = tensor(out_type, before, after, w->rows, w->n);
     struct side near = { .dev = cpu, .out = out.host }, far = { .dev = cuda, .out = out.far };
     poison(&out);
@@ -230,6 +231,7 @@ static void run_operation(int i, const struct work *w, vx_dtype out_type, int64_
              vx_dtype_name(out_type), (long long)w->rows, (long long)w->n);
     same(what, &out, false);
     drop(&out);
+    vx_arena_reset(arena, mark);
 }
 
 // segments: of equal rows of the tables, borders anywhere.
@@ -723,7 +725,7 @@ int main(void)
         printf("no CUDA device: skipped\n");
         return 77;
     }
-    quick = getenv("VORTEX_QUICK") != NULL;
+    quick = getenv("VORTEX_QUICK") && *getenv("VORTEX_QUICK");
     if (s.code == VX_OK) s = vx_device_cpu_create(&cpu, NULL);
     if (s.code == VX_OK) s = vx_arena_create(cuda, &arena, (size_t)(quick ? 1 : 5) << 30);
     if (s.code != VX_OK) {
@@ -746,6 +748,7 @@ int main(void)
         cmocka_unit_test(every_height_has_the_cpus_bits),
         cmocka_unit_test(the_canonical_rows_have_the_cpus_bits),
     };
+    if (getenv("VORTEX_TEST")) cmocka_set_test_filter(getenv("VORTEX_TEST"));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%lld numbers compared\n", (long long)compared);
     vx_arena_destroy(&arena);

@@ -40,8 +40,8 @@ cudaError_t vx_k_snake_rows(float *out, int64_t out_stride, const float *x, int6
 
 // A block takes a group of a frame, a warp a channel at a time: the sum of a channel has an order (lane l takes columns l,
 // l + 32, ... of row after row) that no second warp may share. What makes it fast are the loads of AHEAD columns that wait
-// together.
-enum { MOST_WARPS = 16, AHEAD = 8 };
+// together, and that all warps take part in what follows the sums.
+enum { GROUP_WARPS = 16, AHEAD = 32 };
 
 VX_DEVICE double tree32_double(double t)
 {
@@ -79,7 +79,7 @@ template <bool SQUARES> VX_DEVICE double plane_sum(const float *x, int64_t strid
 template <bool SQUARES>
 VX_DEVICE double group_sum(const vx_k_group_norm &a, const float *x, int64_t count, float mean, double *sums)
 {
-    const int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+    const int lane = threadIdx.x % WARP, warps = GROUP_WARPS;
     double sum = 0.0;
     for (int64_t first = 0; first < count; first += warps) {
         const int64_t c = first + threadIdx.x / WARP;
@@ -94,9 +94,9 @@ VX_DEVICE double group_sum(const vx_k_group_norm &a, const float *x, int64_t cou
     return sum;
 }
 
-static __global__ void group_norm(const __grid_constant__ vx_k_group_norm a)
+static __global__ void __launch_bounds__(GROUP_WARPS *WARP) group_norm(const __grid_constant__ vx_k_group_norm a)
 {
-    __shared__ double sums[MOST_WARPS];
+    __shared__ double sums[GROUP_WARPS];
     const int64_t frame = blockIdx.x / a.groups, count = a.channels / a.groups, first = blockIdx.x % a.groups * count;
     const float *x = a.x + first * a.x_stride[0] + frame * a.x_stride[1];
     float *out = a.out + first * a.out_stride[0] + frame * a.out_stride[1];
@@ -106,7 +106,7 @@ static __global__ void group_norm(const __grid_constant__ vx_k_group_norm a)
     const float deviation = __fsqrt_rn(variance + a.eps);
     const int64_t lines = count * a.height;
     // Every number is read and written by one thread, after all have read it for the sums: out may be x.
-    for (int64_t line = threadIdx.x / WARP; line < lines; line += blockDim.x / WARP) {
+    for (int64_t line = threadIdx.x / WARP; line < lines; line += GROUP_WARPS) {
         const int64_t c = line / a.height, r = line - c * a.height;
         const float w = get_any(a.w.dtype, a.w.data, (first + c) * a.w.stride),
                     b = get_any(a.b.dtype, a.b.data, (first + c) * a.b.stride);
@@ -124,8 +124,6 @@ static __global__ void group_norm(const __grid_constant__ vx_k_group_norm a)
 
 cudaError_t vx_k_group_norm_run(const vx_k_group_norm *a, cudaStream_t stream)
 {
-    const int64_t count = a->channels / a->groups;
-    const int warps = count < 4 ? 4 : count < MOST_WARPS ? (int)count : MOST_WARPS;
-    group_norm<<<(unsigned)(a->frames * a->groups), warps * WARP, 0, stream>>>(*a);
+    group_norm<<<(unsigned)(a->frames * a->groups), GROUP_WARPS * WARP, 0, stream>>>(*a);
     return cudaGetLastError();
 }

@@ -60,15 +60,16 @@ template <vx_dtype T> struct octet {
     uint32_t w[WORDS];
 };
 
-// Elements i to i + count - 1, zeros after them. `wide`: count is 8 and the address is a multiple of 16.
-template <vx_dtype T> VX_DEVICE octet<T> load(const void *row, int64_t i, int count, bool wide)
+// Elements i to i + count - 1, zeros after them. `wide`: count is 8 and the address is a multiple of 16. `STILL`: nobody writes
+// there while the kernel runs, so the load need not keep its place among stores.
+template <vx_dtype T, bool STILL = false> VX_DEVICE octet<T> load(const void *row, int64_t i, int count, bool wide)
 {
     octet<T> o;
     if (wide) {
         const uint4 *p = (const uint4 *)((const char *)row + i * (T == VX_F32 ? 4 : 2));
 #pragma unroll
         for (int q = 0; q < octet<T>::WORDS / 4; q++) {
-            const uint4 v = p[q];
+            const uint4 v = STILL ? __ldg(p + q) : p[q];
             o.w[4 * q] = v.x, o.w[4 * q + 1] = v.y, o.w[4 * q + 2] = v.z, o.w[4 * q + 3] = v.w;
         }
         return o;
@@ -184,11 +185,12 @@ template <vx_dtype T> VX_DEVICE void widen_exactly(float v[OCTET], octet<T> o)
     }
 }
 
+template <bool STILL = false>
 VX_DEVICE void load_any(float v[OCTET], vx_k_rows r, const void *row, int64_t i, int count, bool wide)
 {
-    if (r.dtype == VX_BF16) widen<VX_BF16>(v, load<VX_BF16>(row, i, count, wide));
-    else if (r.dtype == VX_F16) widen_exactly<VX_F16>(v, load<VX_F16>(row, i, count, wide));
-    else widen<VX_F32>(v, load<VX_F32>(row, i, count, wide));
+    if (r.dtype == VX_BF16) widen<VX_BF16>(v, load<VX_BF16, STILL>(row, i, count, wide));
+    else if (r.dtype == VX_F16) widen_exactly<VX_F16>(v, load<VX_F16, STILL>(row, i, count, wide));
+    else widen<VX_F32>(v, load<VX_F32, STILL>(row, i, count, wide));
 }
 
 // ---- rows ----

@@ -1,6 +1,7 @@
 // RMS norm, with and without modulation, and layer norm. A warp takes a row: lane l holds vectors l, l + 32, ... of 8 numbers,
 // which are the canonical accumulators' own, so the sum needs no shared memory. The denoiser's rows (bf16, up to 5,376 numbers)
-// stay in registers, up to 21 vectors a lane; others are read again from the first-level cache.
+// stay in registers, up to 21 vectors a lane; others are read again from the first-level cache. (Rows in shared memory, brought by
+// asynchronous copies, took 1.3 times as long.)
 #include "device/cuda/kernels/rows_inside.h"
 
 enum { ROWS_OF_BLOCK = 4 };
@@ -92,8 +93,8 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
         for (int j = 0; j < OCTET; j++) y[j] = y[j] * inv;
         if (!MODULATE && a.twice) widen<X>(y, pack<X>(y));
         if (a.w.data) {
-            if (KEEP) widen<VX_BF16>(w, load<VX_BF16>(a.w.data, i, count, WIDE));
-            else load_any(w, a.w, a.w.data, i, count, WIDE);
+            if (KEEP) widen<VX_BF16>(w, load<VX_BF16, true>(a.w.data, i, count, WIDE));
+            else load_any<true>(w, a.w, a.w.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
         }
@@ -103,10 +104,10 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
             for (int j = 0; j < OCTET; j++) ones[j] = 1.0f;
             widen<X>(y, pack<X>(y));
             // 1 + scale is rounded before the product: the reference stores it as a tensor.
-            widen<X>(m, add<X>(pack<X>(ones), load<X>(scale, i, count, WIDE)));
+            widen<X>(m, add<X>(pack<X>(ones), load<X, true>(scale, i, count, WIDE)));
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * m[j];
-            store<X>(out, i, count, WIDE, add<X>(pack<X>(y), load<X>(shift, i, count, WIDE)));
+            store<X>(out, i, count, WIDE, add<X>(pack<X>(y), load<X, true>(shift, i, count, WIDE)));
         } else {
             store<OUT>(out, i, count, WIDE, pack<OUT>(y));
         }
@@ -135,12 +136,12 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) layer_rows(const __grid_c
 #pragma unroll
         for (int j = 0; j < OCTET; j++) y[j] = __fdiv_rn(y[j] - mean, deviation);
         if (a.w.data) {
-            load_any(w, a.w, a.w.data, i, count, WIDE);
+            load_any<true>(w, a.w, a.w.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
         }
         if (a.b.data) {
-            load_any(w, a.b, a.b.data, i, count, WIDE);
+            load_any<true>(w, a.b, a.b.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] + w[j];
         }
