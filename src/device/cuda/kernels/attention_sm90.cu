@@ -466,6 +466,15 @@ static bool multiple(int64_t stride, int64_t count)
 {
     return stride % 8 == 0 && stride >= 0 && (count == 1 || (stride > 0 && stride < (int64_t)1 << 38));
 }
+// A program that was built without sm_90a has the empty kernel, which takes a few registers.
+static bool compiled(void)
+{
+    enum { FEW = 64 };
+    cudaFuncAttributes found;
+    const cudaError_t error = cudaFuncGetAttributes(&found, (const void *)attend<false, 128, 176, 2, 2, 2, true>);
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error == cudaSuccess && found.numRegs > FEW;
+}
 extern "C" bool vx_k_attention_sm90_takes(const vx_k_attention *a)
 {
     const int64_t batch = a->batch ? a->batch : 1, limit = (int64_t)1 << 30;
@@ -476,7 +485,7 @@ extern "C" bool vx_k_attention_sm90_takes(const vx_k_attention *a)
            multiple(a->q_head, a->heads) && multiple(a->q_batch, batch) && multiple(a->k_row, a->skv) &&
            multiple(a->k_head, a->kv_heads) && multiple(a->k_batch, batch) && multiple(a->v_row, a->skv) &&
            multiple(a->v_head, a->kv_heads) && multiple(a->v_batch, batch) && multiple(a->out_row, a->sq) &&
-           multiple(a->out_head, a->heads) && multiple(a->out_batch, batch);
+           multiple(a->out_head, a->heads) && multiple(a->out_batch, batch) && compiled();
 }
 
 typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
@@ -516,7 +525,7 @@ static cudaError_t launch(const vx_k_attention *a, int multiprocessors, cudaStre
     if (error != cudaSuccess) return error;
 
     struct task t;
-    const int rows = GROUPS * ROWS * CLUSTER, clusters = multiprocessors / CLUSTER;
+    const int rows = GROUPS * ROWS * CLUSTER, clusters = multiprocessors < CLUSTER ? 1 : multiprocessors / CLUSTER;
     t.out = a->out;
     t.sq = (int)a->sq;
     t.skv = (int)a->skv;
