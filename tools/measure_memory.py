@@ -5,11 +5,16 @@
 
 Runs `vortex generate`, reads RssAnon of the process every few milliseconds, and compares each stage's largest value, less
 the value before the first stage began (the program and the opened model; the decoded conditions are planned), with
-`vortex plan --json`. Exit 1 if the peak is further from the plan than --limit percent. A stage shorter than the interval is shown without a verdict.
+`vortex plan --json`. With `--device cuda` among the options it is the device's memory instead: the largest that sampling took (peak_bytes of
+the result; embeddings of a prompt come from a file, random ones of --text-rows x --text-width, so no text encoder is there) less the weights,
+with the plan of that stage; --tables are bytes of modulation tables, taken off for one more figure. Exit 1 if the peak is further from the plan than --limit percent. A stage shorter than the interval is shown without a verdict.
 """
 import argparse
+import array
 import json
 import os
+import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -60,6 +65,44 @@ def run(command, interval):
     return samples, stages
 
 
+def write_embeds(path, rows, width):
+    """A file for --prompt-embeds: random bfloat16 of about unit size, every row a text row."""
+    draw, values, tags = random.Random(440420), array.array("H"), array.array("i", [1] * rows)
+    for _ in range(rows * width):
+        values.append(struct.unpack("<I", struct.pack("<f", draw.gauss(0, 1)))[0] >> 16)
+    split = 2 * rows * width
+    head = json.dumps({"prompt_embeds": {"dtype": "BF16", "shape": [rows, width], "data_offsets": [0, split]},
+                       "text_token_tags": {"dtype": "I32", "shape": [rows], "data_offsets": [split, split + 4 * rows]}}).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + values.tobytes() + tags.tobytes())
+
+
+def object_of(command):
+    """The JSON that a program prints, which must succeed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def on_device(o, request):
+    """Sampling alone, planned and measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        common = ["-m", o.model] + request
+        if "--prompt-embeds" not in request:
+            embeds = os.path.join(folder, "embeds.safetensors")
+            write_embeds(embeds, o.text_rows, o.text_width)
+            common += ["--prompt-embeds", embeds]
+        plan = object_of([o.vortex, "plan", "--json"] + common)
+        run = object_of([o.vortex, "generate", "--save-latents", os.path.join(folder, "latents.safetensors"), "--json", "-q", "-y"] + common)
+    stage = next(s for s in plan["stages"] if s["name"] == "denoise")
+    peak, weights, planned = run["peak_bytes"]["device"], stage["device_weight_bytes"], stage["device_bytes"]
+    beyond = peak - weights
+    return {"rows": run["rows"]["total"], "peak_bytes": peak, "weight_bytes": weights, "beyond_weights_bytes": beyond, "planned_bytes": planned,
+            "beyond_weights_and_tables_bytes": beyond - o.tables, "error_percent": round(100 * (planned - beyond) / beyond, 2)}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("vortex")
@@ -67,7 +110,18 @@ def main():
     p.add_argument("--interval", type=float, default=10, metavar="MS")
     p.add_argument("--limit", type=float, default=10, metavar="PERCENT")
     p.add_argument("--json", action="store_true", help="one object instead of a table")
+    p.add_argument("--tables", type=int, default=0, metavar="BYTES")
+    p.add_argument("--text-rows", type=int, default=100, metavar="N")
+    p.add_argument("--text-width", type=int, default=5120, metavar="N")
     o, request = p.parse_known_args()
+    if "--device" in request and request[request.index("--device") + 1].startswith("cuda"):
+        found = on_device(o, request)
+        if o.json:
+            print(json.dumps(found))
+        else:
+            print(f"sampling, {found['rows']} rows: planned {found['planned_bytes']:,}  measured {found['beyond_weights_bytes']:,} beyond "
+                  f"{found['weight_bytes']:,} of weights  {found['error_percent']:+.1f} %  (less tables {found['beyond_weights_and_tables_bytes']:,})")
+        return abs(found["error_percent"]) > o.limit
     common = ["-m", o.model, "-p", "A lighthouse at dawn."] + request
     plan = json.loads(subprocess.run([o.vortex, "plan", "--json"] + common, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
     planned = {s["name"]: s["host_bytes"] for s in plan["stages"]}
