@@ -13,7 +13,11 @@ void vx_inspection_add(vx_inspection *i, vx_status s)
 {
     if (!s.code) return;
     char code[16];
+    size_t k;
+    json_t *said;
     snprintf(code, sizeof code, "VX-%04d", (int)s.code);
+    json_array_foreach(i->problems, k, said) // several questions may end at one missing part
+        if (!strcmp(json_string_value(json_object_get(said, "message")), s.message)) return;
     json_array_append_new(i->problems, json_pack("{s:s, s:o, s:o}", "code", code, "message", vx_json_name(s.message), "remedy",
                                                  vx_json_name(s.remedy)));
     if (!i->first.code) i->first = s;

@@ -131,8 +131,10 @@ static vx_status bind(vx_vision *v, vx_component *c)
 static vx_status check_tower(const vx_component *c)
 {
     if (vx_component_has(c, "model.visual.pos_embed.weight")) return vx_ok();
-    return vx_fail_remedy(VX_ERR_MODEL_COMPONENT, "use a text encoder with its vision tower (tensors named visual.*)",
-                          "%s: the text encoder has no vision tower, which pictures and videos need", vx_component_path(c));
+    return vx_fail_remedy(
+        VX_ERR_MODEL_COMPONENT,
+        "use a text encoder with its vision tower (tensors named visual.*), or give the tower's own file with --vision",
+        "%s: the text encoder has no vision tower, which pictures and videos need", vx_component_path(c));
 }
 
 vx_status vx_vision_open(vx_vision **out, vx_component *component)

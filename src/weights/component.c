@@ -175,12 +175,26 @@ static void ignore_unneeded(vx_component *c)
 
 // ---- public ----
 
+// A file given as a vision tower has one of its tensors at least: else other checks would speak of the wrong file.
+static vx_status check_tower(const vx_container *file)
+{
+    for (int i = 0; i < vx_container_count(file); i++) {
+        const char *name = vx_container_at(file, i)->name;
+        if (vx_has_prefix(name, "v.") || vx_has_prefix(name, "visual.") || strstr(name, ".visual.")) return vx_ok();
+    }
+    return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s is no vision tower: it has no tensors named visual.* or v.*",
+                   vx_short_path(vx_container_path(file)));
+}
+
 static vx_status open_files(vx_component *c, const char *weights, bool indexed, const char *vision)
 {
     if (indexed) VX_TRY(vx_shards_open_index(&c->shards, weights));
     else VX_TRY(vx_shards_open_file(&c->shards, weights));
     if (vision && indexed) return vx_fail(VX_ERR_MODEL_LAYOUT, "%s: a set of shards takes no file of a vision tower", c->path);
-    if (vision) VX_TRY(vx_shards_add_file(&c->shards, vision));
+    if (vision) {
+        VX_TRY(vx_shards_add_file(&c->shards, vision));
+        VX_TRY(check_tower(&c->shards.file[c->shards.files - 1]));
+    }
     for (int f = 0; f < c->shards.files; f++) {
         VX_TRY(vx_refuse_adapter(&c->shards.file[f]));
         VX_TRY(vx_refuse_quantiser(&c->shards.file[f]));

@@ -237,11 +237,12 @@ static const char *find_sign(const char *const *names, int count, const char *co
     return NULL;
 }
 
-static const char *other_kind(vx_component_kind kind, const char *const *names, int count)
+// VX_COMPONENT_KINDS: none.
+static int other_kind(vx_component_kind kind, const char *const *names, int count)
 {
-    for (int k = 0; k < VX_COMPONENT_KINDS; k++)
-        if (k != (int)kind && find_sign(names, count, proof[k])) return kind_names[k];
-    return NULL;
+    int k = 0;
+    while (k < VX_COMPONENT_KINDS && (k == (int)kind || !find_sign(names, count, proof[k]))) k++;
+    return k;
 }
 
 vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int count, const char *path, vx_layout_kind *layout)
@@ -251,10 +252,12 @@ vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int 
     if (kind == VX_TEXT_ENCODER && find_sign(names, count, llama)) return vx_ok();
     if (count == 0) return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s holds no tensors: no %s of MiniMax H3", file, kind_names[kind]);
     if (!find_sign(names, count, proof[kind])) {
-        const char *other = other_kind(kind, names, count);
-        if (other)
-            return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s is not the %s of MiniMax H3, it looks like its %s", file, kind_names[kind],
-                           other);
+        static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
+        const int other = other_kind(kind, names, count);
+        if (other < VX_COMPONENT_KINDS)
+            return vx_remedy(vx_fail(VX_ERR_MODEL_UNKNOWN, "%s is not the %s of MiniMax H3, it looks like its %s", file,
+                                     kind_names[kind], kind_names[other]),
+                             "give it with %s", options[other]);
         return vx_fail(VX_ERR_MODEL_UNKNOWN,
                        "%s is not the %s of MiniMax H3: looked for tensors like '%s.weight', the first one is '%.100s'", file,
                        kind_names[kind], proof[kind][0], names[0]);

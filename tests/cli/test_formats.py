@@ -200,6 +200,17 @@ class Formats(Case):
         self.assertEqual(self.latents("-m", root, *vaes, "--text-encoder", os.path.join(root, "text_encoders", "b.safetensors")), official)
         self.refused("VX-3004", "generate", "-m", root, *vaes, "--text-encoder", os.path.join(root, "text_encoders", "b.safetensors"), "--variant", "ref2va", *SMALL, "-q",
                      "--save-latents", self.path("x"))
+        # A wrong file is named itself, and what to do with it; what is missing is said once.
+        dit = os.path.join(root, "diffusion_models", "h3_fl2va.safetensors")
+        r = run("inspect", os.path.join(root, "text_encoders", "a.safetensors"), "--vision", dit, "--json")
+        self.assertEqual(r.code, 3, str(r))
+        self.assertIn("h3_fl2va.safetensors is no vision tower", r.out)
+        r = self.refused("VX-3002", "generate", "-m", os.path.join(root, "text_encoders", "a.safetensors"), *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
+        self.assertIn("give it with --text-encoder", r.err)
+        r = run("inspect", os.path.join(root, "diffusion_models"), "--json")
+        said = [p["message"] for p in json.loads(r.out)["problems"]]
+        self.assertTrue(said)
+        self.assertEqual(len(said), len(set(said)))
 
 
 if __name__ == "__main__":
