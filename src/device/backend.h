@@ -208,6 +208,8 @@ struct vx_ops {
     vx_status (*prefetch)(vx_device *dev, vx_tensor weight);
     void (*forget)(vx_device *dev, const void *begin, size_t bytes);
     vx_weight_stats (*weights)(const vx_device *dev);
+    void (*trim)(vx_device *dev);
+    vx_status (*made_up)(vx_device *dev, uint64_t seed);
     vx_device_memory (*memory)(const vx_device *dev);
     void (*memory_reset)(vx_device *dev);
     // Of devices that record; all or none.

@@ -75,6 +75,16 @@ vx_weight_stats vx_device_weights(const vx_device *dev)
     return dev->ops->weights ? dev->ops->weights(dev) : (vx_weight_stats){ 0 };
 }
 
+void vx_device_trim(vx_device *dev)
+{
+    if (dev->ops->trim) dev->ops->trim(dev);
+}
+
+vx_status vx_device_made_up(vx_device *dev, uint64_t seed)
+{
+    if (!dev->ops->made_up) return vx_fail(VX_ERR_UNSUPPORTED, "device %s reads weights where they are", dev->name);
+    return dev->ops->made_up(dev, seed);
+}
 vx_device_memory vx_device_memory_of(const vx_device *dev)
 {
     return dev->ops->memory ? dev->ops->memory(dev) : (vx_device_memory){ 0 };

@@ -36,6 +36,8 @@ typedef struct vx_cuda_info {
     char name[128], driver[32], runtime[32], cublas[96], cudnn[96]; // empty: not found; libraries with version and path
     int devices, ordinal, sm;                                       // sm 90: compute capability 9.0
     uint64_t memory_total, memory_free;
+    int sm_clock, memory_clock; // MHz now; 0: the driver does not say
+    double power, power_limit;  // W now and at most; 0 likewise
 } vx_cuda_info;
 bool vx_cuda_built(void);
 // Which attention a CUDA device computed last, for reports: "mma", "wgmma", "f32", "cudnn"; "" where none did and of other devices.
@@ -117,6 +119,11 @@ vx_status vx_device_prefetch(vx_device *dev, vx_tensor weight);
 // Drops the copies of what lies in [begin, begin + bytes): before the memory goes away or changes. NULL: all.
 void vx_device_forget(vx_device *dev, const void *begin, size_t bytes);
 vx_weight_stats vx_device_weights(const vx_device *dev);
+// Gives back what weights passing by took (a window over them): they come again only when they are used again.
+void vx_device_trim(vx_device *dev);
+// From now on copies of what reads as zeros hold random numbers (matrices N(0, 1/fan in), vectors near 1; the same for the same seed and order of first
+// use): benches of weights that nobody has. VX_ERR_UNSUPPORTED of devices that work in host memory.
+vx_status vx_device_made_up(vx_device *dev, uint64_t seed);
 
 // ---- recorded stretches of operators ----
 // A device may record a stretch of operators and replay it at once. Begin says in *replayed whether the stretch of this

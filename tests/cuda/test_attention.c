@@ -170,6 +170,7 @@ static vx_device *make_cuda(vx_attention_choice choice)
 {
     vx_device *dev = NULL;
     assert_ok(vx_device_cuda_create(&dev, &(vx_cuda_params){ .attention = choice }));
+    vx_cuda_of(dev)->short_keys = 0; // the kernels of long rows on short ones, too
     return dev;
 }
 
@@ -243,10 +244,41 @@ static void cudnn_is_near_the_cpu_or_says_why_not(void **state)
         skip();
     }
     assert_ok(s);
+    vx_cuda_of(dev)->short_keys = 0;
     for (int i = 0; i < CASES; i++) run_case(dev, &cases[i]);
     // What is causal, wide, f32 or does not line up is the own kernels' also here.
     for (int i = 0; i < VX_CUDA_ATTENTION_WAYS; i++)
-        assert_true(vx_cuda_of(dev)->attention_calls[i] > 0 || i == VX_CUDA_ATTENTION_WGMMA);
+        assert_true(vx_cuda_of(dev)->attention_calls[i] > 0 || i == VX_CUDA_ATTENTION_WGMMA || i == VX_CUDA_ATTENTION_SHORT);
+    vx_device_destroy(&dev);
+}
+
+// Few keys are one block of the definition: the kernel for them follows it to the bit.
+static void few_keys_have_the_cpus_bits(void **state)
+{
+    (void)state;
+    vx_device *dev = make_cuda(VX_ATTENTION_OWN);
+    vx_cuda_of(dev)->short_keys = INT64_MAX; // as far as the kernel itself goes
+    int compared = 0;
+    for (int i = 0; i < CASES; i++) {
+        const case_ *c = &cases[i];
+        if (c->t == VX_F32 || c->skv > 512) continue;
+        vx_arena *arena = NULL;
+        assert_ok(vx_arena_create(dev, &arena, 64 << 20));
+        operand o[OPERANDS];
+        for (int k = 0; k < OPERANDS; k++) o[k] = make_operand(dev, arena, c, k);
+        void *found = vx_alloc(bytes_of(&o[OUT]));
+        assert_non_null(found);
+        run_on(dev, c, o, found);
+        assert_ok(vx_attention(cpu, o[OUT].near, o[Q].near, o[K].near, o[V].near,
+                               &(vx_attention_params){ .scale = c->scale, .causal = c->causal }));
+        if (memcmp(found, o[OUT].host, bytes_of(&o[OUT])) != 0) fail_msg("%s: other bits than the processor's", says(c));
+        compared++;
+        for (int k = 0; k < OPERANDS; k++) vx_free(o[k].host);
+        vx_free(found);
+        vx_arena_destroy(&arena);
+    }
+    assert_true(compared > 8);
+    assert_int_equal(vx_cuda_of(dev)->attention_calls[VX_CUDA_ATTENTION_MMA], 0);
     vx_device_destroy(&dev);
 }
 
@@ -295,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_kernels_are_near_the_cpu),
         cmocka_unit_test(the_general_kernel_serves_every_architecture),
+        cmocka_unit_test(few_keys_have_the_cpus_bits),
         cmocka_unit_test(cudnn_is_near_the_cpu_or_says_why_not),
         cmocka_unit_test(a_heads_bits_do_not_depend_on_the_others),
     };

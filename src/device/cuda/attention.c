@@ -7,7 +7,7 @@
 
 const char *vx_cuda_attention_name(vx_cuda_attention_way way)
 {
-    static const char *const names[] = { "mma", "wgmma", "f32", "cudnn" };
+    static const char *const names[] = { "mma", "wgmma", "f32", "short", "cudnn" };
     return way >= 0 && way < VX_CUDA_ATTENTION_WAYS ? names[way] : "";
 }
 
@@ -86,6 +86,8 @@ static vx_cuda_attention_way own_way(const vx_cuda *cuda, const vx_k_attention *
 {
     enum { HOPPER = 90 };
     if (dtype == VX_F32) return VX_CUDA_ATTENTION_F32;
+    if (a->skv <= cuda->short_keys && vx_k_attention_short_takes(a))
+        return VX_CUDA_ATTENTION_SHORT; // speed is nothing there, parity with the processor is
     return cuda->sm == HOPPER && vx_k_attention_sm90_takes(a) ? VX_CUDA_ATTENTION_WGMMA : VX_CUDA_ATTENTION_MMA;
 }
 
@@ -137,6 +139,7 @@ static vx_status by_own_kernel(vx_cuda *cuda, const vx_attention_args *args)
     const vx_cuda_attention_way way = own_way(cuda, &a, args->q.dtype);
     cudaError_t error;
     if (way == VX_CUDA_ATTENTION_F32) error = vx_k_attention_f32(&a, cuda->stream);
+    else if (way == VX_CUDA_ATTENTION_SHORT) error = vx_k_attention_short(&a, cuda->stream);
     else if (way == VX_CUDA_ATTENTION_WGMMA) error = vx_k_attention_sm90(&a, cuda->multiprocessors, cuda->stream);
     else error = vx_k_attention_any(&a, cuda->stream);
     cuda->attention_calls[way]++;

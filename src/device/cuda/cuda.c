@@ -171,6 +171,11 @@ static vx_status cuda_record(vx_device *dev, vx_recording **slot, const void *co
     return vx_cuda_settle(vx_cuda_of(dev), vx_cuda_record(dev, slot, key, keys, replayed));
 }
 
+static void cuda_trim(vx_device *dev)
+{
+    vx_cuda_weights_trim(vx_cuda_of(dev));
+}
+
 static const struct vx_ops cuda_ops = {
     .destroy = cuda_destroy,
     .isa = cuda_isa,
@@ -195,6 +200,8 @@ static const struct vx_ops cuda_ops = {
     .prefetch = cuda_prefetch,
     .forget = vx_cuda_forget,
     .weights = vx_cuda_weight_stats,
+    .trim = cuda_trim,
+    .made_up = vx_cuda_made_up,
     .memory = cuda_memory,
     .memory_reset = cuda_memory_reset,
     .record = cuda_record,
@@ -269,6 +276,8 @@ vx_status vx_cuda_query(vx_cuda_info *out, int ordinal)
     if (found.code == VX_OK) found = vx_cuda_status(cudaMemGetInfo(&free, &total), "CUDA device");
     (void)cudaSetDevice(before);
     out->memory_free = free;
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess) vx_cuda_power(out, bus);
     return found;
 }
 
@@ -300,6 +309,7 @@ vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params)
     cuda->multiprocessors = properties.multiProcessorCount;
     cuda->attention = p.attention;
     cuda->graphs = true;
+    cuda->short_keys = VX_CUDA_SHORT_KEYS;
     snprintf(cuda->isa, sizeof cuda->isa, "sm_%d", cuda->sm);
     const vx_status s = open_all(cuda);
     if (s.code != VX_OK) {

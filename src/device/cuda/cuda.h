@@ -13,14 +13,17 @@ typedef struct vx_cuda_dnn vx_cuda_dnn;         // cudnn.c: cuDNN, loaded at run
 typedef struct vx_cuda_stage vx_cuda_stage;     // memory.c: pinned host memory that everything to and from the card goes through
 typedef struct vx_weight_copy vx_weight_copy;   // weights.c: one weight's copy
 
-// Which kernel computed an attention: mma.sync, wgmma, f32, cuDNN's.
+// Which kernel computed an attention: mma.sync, wgmma, f32, the one for few keys, cuDNN's.
 typedef enum vx_cuda_attention_way {
     VX_CUDA_ATTENTION_MMA,
     VX_CUDA_ATTENTION_WGMMA,
     VX_CUDA_ATTENTION_F32,
+    VX_CUDA_ATTENTION_SHORT,
     VX_CUDA_ATTENTION_CUDNN,
     VX_CUDA_ATTENTION_WAYS,
 } vx_cuda_attention_way;
+
+enum { VX_CUDA_SHORT_KEYS = 512 }; // of attention_short.cu
 
 typedef struct vx_cuda {
     vx_device base;
@@ -28,6 +31,7 @@ typedef struct vx_cuda {
     char isa[16];                     // "sm_90"
     cudaStream_t stream;              // all operators, in order
     vx_attention_choice attention;
+    int64_t short_keys; // up to so many keys attention has the processor's bits; tests of the other kernels set 0
     vx_cuda_attention_way attention_ran;             // the last one; replayed stretches do not count
     int64_t attention_calls[VX_CUDA_ATTENTION_WAYS]; // since the device was made
     void *scratch;
@@ -102,6 +106,9 @@ vx_status vx_cuda_weight_budget(vx_device *dev, uint64_t bytes);
 vx_status vx_cuda_prefetch(vx_device *dev, vx_tensor weight);
 void vx_cuda_forget(vx_device *dev, const void *begin, size_t bytes);
 vx_weight_stats vx_cuda_weight_stats(const vx_device *dev);
+vx_status vx_cuda_made_up(vx_device *dev, uint64_t seed);
+// power.c: fills in clocks and power of the card on this bus, as far as the driver tells them.
+void vx_cuda_power(vx_cuda_info *out, const char *bus);
 
 // Scratch of the running operator; grows only where a plan was too small.
 vx_status vx_cuda_scratch(vx_cuda *cuda, size_t bytes, void **out);
@@ -144,7 +151,7 @@ void vx_cuda_blas_tune(vx_device *dev, int candidates);
 // One line for each shape met so far; NULL behind the last.
 const char *vx_cuda_blas_choice(const vx_device *dev, int i);
 
-const char *vx_cuda_attention_name(vx_cuda_attention_way way); // "mma", "wgmma", "f32", "cudnn"
+const char *vx_cuda_attention_name(vx_cuda_attention_way way); // "mma", "wgmma", "f32", "short", "cudnn"
 
 // quant.c. Rows of a quantised segment as f32, bf16 or f16, one after the other at `out` on the device.
 vx_status vx_cuda_decode(vx_cuda *cuda, const vx_weight_segment *segment, int64_t row, int64_t rows, vx_dtype type, bool once,

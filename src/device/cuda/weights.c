@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/convert.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ struct vx_weight_copy {
     bool drop;    // held only until the operator is through
     bool once;
     bool recorded;           // its address may be part of a recording
+    float mean, deviation;   // of made-up numbers
+    int64_t number;          // in the order of their first use
     int64_t operation, last; // of the last use: the operator's number, and a count of uses
 };
 
@@ -51,7 +54,10 @@ struct vx_cuda_weights {
     vx_weight_copy **queue; // what lies in the ring, oldest first
     int queued, queue_room;
     int drops;
-    char *bounce; // VX_CUDA_CHUNK bytes of a file before their conversion
+    bool made_up; // numbers come from `seed` and the copy, not from the file
+    uint64_t seed;
+    int64_t records; // ever made
+    char *bounce;    // VX_CUDA_CHUNK bytes of a file before their conversion
     uint64_t budget, held, copied;
     int64_t hits, misses, uses;
 };
@@ -262,9 +268,19 @@ static vx_weight_copy *find(const vx_cuda_weights *w, const char *begin, size_t 
     return exact;
 }
 
-static vx_status add_record(vx_cuda *cuda, const char *begin, size_t bytes, vx_dtype from, vx_dtype to, vx_weight_copy **out)
+// Of made-up numbers: matrices keep the size of what passes through them, vectors (norms, mostly) are near 1.
+static void describe(vx_weight_copy *c, vx_tensor t)
+{
+    const int64_t fan_in = t.rank > 1 ? vx_tensor_count(t) / t.shape[0] : 1;
+    c->mean = t.rank > 1 ? 0.0f : 1.0f;
+    c->deviation = t.rank > 1 ? 1.0f / sqrtf((float)fan_in) : 0.2f;
+}
+
+static vx_status add_record(vx_cuda *cuda, vx_tensor t, size_t bytes, vx_dtype to, vx_weight_copy **out)
 {
     vx_cuda_weights *w = cuda->weights;
+    const char *begin = t.data;
+    const vx_dtype from = t.dtype;
     if (w->count == w->room) {
         const int room = w->room ? 2 * w->room : 256;
         vx_weight_copy **more = vx_realloc(w->copy, sizeof(void *) * (size_t)room);
@@ -274,7 +290,8 @@ static vx_status add_record(vx_cuda *cuda, const char *begin, size_t bytes, vx_d
     }
     vx_weight_copy *c = vx_alloc_array(1, sizeof *c);
     VX_NEED_MEMORY(c, "the list of weights");
-    *c = (vx_weight_copy){ .begin = begin, .bytes = bytes, .from = from, .to = to };
+    *c = (vx_weight_copy){ .begin = begin, .bytes = bytes, .from = from, .to = to, .number = w->records++ };
+    describe(c, t);
     c->device_bytes = from == to ? bytes : bytes / (size_t)vx_dtype_bits(from) * (size_t)vx_dtype_bits(to);
     vx_status s = vx_cuda_status(cudaEventCreateWithFlags(&c->ready, cudaEventDisableTiming), "event");
     if (s.code == VX_OK) s = vx_cuda_status(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming), "event");
@@ -423,9 +440,39 @@ static vx_status hold_briefly(vx_cuda *cuda, vx_weight_copy *c)
 }
 
 // ---- copying ----
+vx_status vx_cuda_made_up(vx_device *dev, uint64_t seed)
+{
+    vx_cuda_weights *w = vx_cuda_of(dev)->weights;
+    vx_cuda_forget(dev, NULL, 0);
+    w->made_up = true;
+    w->seed = seed;
+    w->records = 0;
+    return vx_ok();
+}
+
+// A hole in a file reads as zeros; a page of them tells enough.
+static bool is_hole(const vx_weight_copy *c)
+{
+    enum { LOOK = 4096 };
+    const size_t look = c->bytes < LOOK ? c->bytes : LOOK;
+    for (size_t i = 0; i < look; i++)
+        if (c->begin[i] != 0) return false;
+    return true;
+}
+
+static vx_status make_up(vx_cuda *cuda, vx_weight_copy *c)
+{
+    vx_cuda_weights *w = cuda->weights;
+    const uint64_t seed = (w->seed + (uint64_t)c->number) * 0xd6e8feb86659fd93u;
+    const int64_t count = (int64_t)(c->device_bytes * 8 / (size_t)vx_dtype_bits(c->to));
+    VX_TRY(vx_cuda_status(vx_k_made_up(c->device, c->to, count, c->mean, c->deviation, seed, w->stream), "weights"));
+    return vx_cuda_status(cudaEventRecord(c->ready, w->stream), "weights");
+}
+
 static vx_status copy_bytes(vx_cuda *cuda, vx_weight_copy *c)
 {
     vx_cuda_weights *w = cuda->weights;
+    if (w->made_up && is_hole(c)) return make_up(cuda, c);
     const size_t from = (size_t)vx_dtype_bits(c->from), to = (size_t)vx_dtype_bits(c->to);
     for (size_t done = 0; done < c->bytes; done += VX_CUDA_CHUNK) {
         const size_t bytes = c->bytes - done < VX_CUDA_CHUNK ? c->bytes - done : VX_CUDA_CHUNK;
@@ -525,7 +572,7 @@ static vx_status residence(vx_cuda *cuda, vx_tensor *t, vx_dtype dtype, bool onc
     const size_t bytes = extent(*t);
     if (!cuda->capturing) sweep(cuda);
     vx_weight_copy *c = find(w, begin, bytes, t->dtype, dtype);
-    if (!c) VX_TRY(add_record(cuda, begin, bytes, t->dtype, dtype, &c));
+    if (!c) VX_TRY(add_record(cuda, *t, bytes, dtype, &c));
     if (c->device) w->hits++;
     else VX_TRY(bring(cuda, c, once, false));
     VX_TRY(use(cuda, c, once));
@@ -568,6 +615,6 @@ vx_status vx_cuda_prefetch(vx_device *dev, vx_tensor weight)
     if (c) return c->device ? vx_ok() : bring(cuda, c, c->once, true);
     // Parts of it are there: operators take it in parts. And f32 or f16 will most often be converted, nobody knows yet to what.
     if (has_parts(w, begin, bytes) || weight.dtype == VX_F32 || weight.dtype == VX_F16) return vx_ok();
-    VX_TRY(add_record(cuda, begin, bytes, weight.dtype, weight.dtype, &c));
+    VX_TRY(add_record(cuda, weight, bytes, weight.dtype, &c));
     return bring(cuda, c, false, true);
 }

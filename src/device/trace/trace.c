@@ -68,6 +68,31 @@ static vx_status trace_sync(vx_device *dev)
     return inner_of(dev)->ops->sync(inner_of(dev));
 }
 
+static vx_device_memory trace_memory(const vx_device *dev)
+{
+    return vx_device_memory_of(inner_of(dev));
+}
+static vx_status trace_weight_budget(vx_device *dev, uint64_t bytes)
+{
+    return vx_device_weight_budget(inner_of(dev), bytes);
+}
+static vx_status trace_prefetch(vx_device *dev, vx_tensor weight)
+{
+    return vx_device_prefetch(inner_of(dev), weight);
+}
+static void trace_forget(vx_device *dev, const void *begin, size_t bytes)
+{
+    vx_device_forget(inner_of(dev), begin, bytes);
+}
+static void trace_trim(vx_device *dev)
+{
+    vx_device_trim(inner_of(dev));
+}
+static vx_weight_stats trace_weights(const vx_device *dev)
+{
+    return vx_device_weights(inner_of(dev));
+}
+
 static vx_status check_finite(struct trace *t, vx_tensor out, bool *finite)
 {
     vx_device *inner = t->inner;
@@ -141,6 +166,12 @@ static const struct vx_ops trace_ops = {
     .upload = trace_upload,
     .download = trace_download,
     .sync = trace_sync,
+    .memory = trace_memory,
+    .weight_budget = trace_weight_budget,
+    .prefetch = trace_prefetch,
+    .forget = trace_forget,
+    .weights = trace_weights,
+    .trim = trace_trim,
 #define MEMBER(op) .op = trace_##op,
     VX_OPERATORS(MEMBER)
 #undef MEMBER
@@ -158,7 +189,7 @@ vx_status vx_device_trace_create(vx_device **out, vx_device *inner, const vx_tra
     if (!params || !params->event) return vx_fail(VX_ERR_INTERNAL, "a trace device without an event function");
     struct trace *t = vx_alloc_array(1, sizeof *t);
     VX_NEED_MEMORY(t, "a trace device");
-    t->base = (vx_device){ .ops = &trace_ops, .name = "trace", .computes = inner->computes };
+    t->base = (vx_device){ .ops = &trace_ops, .name = "trace", .computes = inner->computes, .far = inner->far };
     t->inner = inner;
     t->params = *params;
     void *flag = NULL;

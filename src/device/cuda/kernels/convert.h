@@ -29,6 +29,10 @@ cudaError_t vx_k_add_scaled(vx_k_matrix out, vx_k_matrix u, float scale, int64_t
 cudaError_t vx_k_scale_columns(vx_k_matrix out, vx_k_matrix x, const void *factor, vx_dtype factor_type, int64_t rows,
                                int64_t columns, cudaStream_t stream);
 
+// count random numbers near normal, the same for the same seed.
+cudaError_t vx_k_made_up(void *out, vx_dtype dtype, int64_t count, float mean, float deviation, uint64_t seed,
+                         cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif
