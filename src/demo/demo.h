@@ -8,6 +8,7 @@
 //   config.c         config.json and its companions
 //   vocabulary.c     a byte-level BPE tokenizer of its own
 //   random.c         fills a list with random weights ("random")
+//   hollow.c         the released dimensions, for lists whose values are never made ("released")
 //   pretty*.c        fill a list with constructed ones (pretty.h)
 //
 // Two partitions: FL2VA is whole, Ref2VA has a transformer of its own and shares the rest.
@@ -67,6 +68,7 @@ typedef struct vx_demo_sizes {
     float audio_mean[VX_DEMO_AUDIO_CHANNELS], audio_std[VX_DEMO_AUDIO_CHANNELS];
 } vx_demo_sizes;
 void vx_demo_sizes_random(vx_demo_sizes *sizes, uint64_t seed); // vocabulary is left to the tokenizer
+void vx_demo_sizes_released(vx_demo_sizes *sizes);
 void vx_demo_sizes_second(vx_demo_sizes *sizes);                // the transformer of Ref2VA: smaller, every extent another
 
 // ---- tensors ----
@@ -76,12 +78,13 @@ typedef struct vx_demo_tensor {
     vx_dtype dtype; // in the file: VX_F32 or VX_BF16
     int rank;
     int64_t shape[VX_MAX_RANK], count;
-    float *value; // [count], rounded when it is written
+    float *value; // [count], rounded when it is written; NULL: a hole in the file
 } vx_demo_tensor;
 typedef struct vx_demo_tensors {
     vx_demo_tensor *tensor;
     int count, capacity;
     vx_dtype dtype; // of the tensors to come
+    bool hollow;    // whose values are never made, but for constants
 } vx_demo_tensors;
 
 vx_status vx_demo_add(vx_demo_tensors *set, int rank, const int64_t *shape, const char *format, ...) VX_PRINTF(4, 5);

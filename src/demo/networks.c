@@ -49,7 +49,7 @@ vx_status vx_demo_transformer(vx_demo_tensors *set, const vx_demo_sizes *z)
     VX_TRY(vx_demo_linear(set, 4 * VX_DEMO_VIDEO_CHANNELS, hidden, true, "", "final_layer.video_out"));
     VX_TRY(vx_demo_linear(set, VX_DEMO_AUDIO_CHANNELS, hidden, true, "", "final_layer.audio_out"));
     VX_TRY(vx_demo_add(set, VX_DEMO_SHAPE(VX_DEMO_ROPE_FREQS), "rope.inv_freq"));
-    memcpy(set->tensor[set->count - 1].value, inv_freq, sizeof inv_freq);
+    memcpy(set->tensor[set->count - 1].value, inv_freq, sizeof inv_freq); // short enough to be there even in a hollow list
     set->dtype = VX_BF16;
     VX_TRY(vx_demo_linear(set, hidden, z->text.hidden, true, "", "condition_proj"));
     for (int64_t i = 0; i < z->denoiser.refiner_layers; i++) VX_TRY(transformer_block(set, z, "token_refiner.blocks.", i, false));

@@ -8,7 +8,9 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "demo/demo.h"
-#include "weights/safetensors.h"
+#include "weights/safetensors_stream.h"
+
+enum { CONSTANTS = 64 }; // of a hollow list: elements of the longest tensor that has values
 
 vx_status vx_demo_add(vx_demo_tensors *set, int rank, const int64_t *shape, const char *format, ...)
 {
@@ -26,8 +28,10 @@ vx_status vx_demo_add(vx_demo_tensors *set, int rank, const int64_t *shape, cons
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
     va_end(args);
-    t->value = vx_alloc_array((size_t)t->count, sizeof *t->value);
-    VX_NEED_MEMORY(t->value, t->name);
+    if (!set->hollow || t->count <= CONSTANTS) {
+        t->value = vx_alloc_array((size_t)t->count, sizeof *t->value);
+        VX_NEED_MEMORY(t->value, t->name);
+    }
     set->count++;
     return vx_ok();
 }
@@ -62,30 +66,70 @@ static size_t stored_bytes(const vx_demo_tensor *t)
     return (size_t)t->count * (size_t)vx_dtype_bits(t->dtype) / 8;
 }
 
-// The tensors' data as the file holds them, one after the other in `bytes`.
-static void convert(vx_safetensors_tensor *out, const vx_demo_tensor *t, uint8_t **bytes)
+static vx_safetensors_tensor described(const vx_demo_tensor *t, const void *data)
 {
-    *out = (vx_safetensors_tensor){ .name = t->name, .dtype = t->dtype, .rank = t->rank, .data = *bytes };
-    memcpy(out->shape, t->shape, sizeof t->shape);
-    if (t->dtype == VX_F32) memcpy(*bytes, t->value, stored_bytes(t));
+    vx_safetensors_tensor out = { .name = t->name, .dtype = t->dtype, .rank = t->rank, .data = data };
+    memcpy(out.shape, t->shape, sizeof t->shape);
+    return out;
+}
+
+// The tensor's data as the file holds it.
+static void convert(uint8_t *bytes, const vx_demo_tensor *t)
+{
+    if (t->dtype == VX_F32) memcpy(bytes, t->value, stored_bytes(t));
     else
         for (int64_t i = 0; i < t->count; i++) {
             uint16_t half = vx_f32_to_bf16(t->value[i]);
-            memcpy(*bytes + 2 * i, &half, sizeof half);
+            memcpy(bytes + 2 * i, &half, sizeof half);
         }
-    *bytes += stored_bytes(t);
+}
+
+// Holes in place of values; constants are there.
+static vx_status write_hollow(const char *path, const vx_demo_tensor *tensors, int count, bool replace)
+{
+    vx_safetensors_tensor *list = vx_alloc_array((size_t)count, sizeof *list);
+    VX_NEED_MEMORY(list, "the demo model");
+    for (int i = 0; i < count; i++) list[i] = described(&tensors[i], NULL);
+    vx_safetensors_stream *stream = NULL;
+    vx_status s =
+        vx_safetensors_stream_begin(&stream, path, replace, list, count, (vx_safetensors_pair[]){ { VX_HOLLOW_KEY, "true" } }, 1);
+    for (int i = 0; i < count && s.code == VX_OK; i++) {
+        uint8_t bytes[CONSTANTS * sizeof(float)];
+        if (tensors[i].value) {
+            convert(bytes, &tensors[i]);
+            s = vx_safetensors_stream_put(stream, bytes, stored_bytes(&tensors[i]));
+        } else s = vx_safetensors_stream_skip(stream, stored_bytes(&tensors[i]));
+    }
+    if (s.code == VX_OK) s = vx_safetensors_stream_finish(&stream);
+    vx_safetensors_stream_discard(&stream);
+    vx_free(list);
+    return s;
 }
 
 static vx_status write_file(const char *folder, const char *name, const vx_demo_tensor *tensors, int count, bool replace)
 {
     size_t total = 0;
-    for (int i = 0; i < count; i++) total += stored_bytes(&tensors[i]);
+    bool hollow = false;
+    for (int i = 0; i < count; i++) {
+        total += stored_bytes(&tensors[i]);
+        hollow = hollow || !tensors[i].value;
+    }
+    if (hollow) {
+        char *path = vx_path_join(folder, name);
+        VX_NEED_MEMORY(path, "the demo model");
+        vx_status s = write_hollow(path, tensors, count, replace);
+        vx_free(path);
+        return s;
+    }
     vx_safetensors_tensor *list = vx_alloc_array((size_t)count, sizeof *list);
     uint8_t *bytes = vx_alloc(total), *next = bytes;
     char *path = vx_path_join(folder, name);
     vx_status s = list && bytes && path ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for the demo model");
     if (s.code == VX_OK) {
-        for (int i = 0; i < count; i++) convert(&list[i], &tensors[i], &next);
+        for (int i = 0; i < count; i++, next += stored_bytes(&tensors[i - 1])) {
+            convert(next, &tensors[i]);
+            list[i] = described(&tensors[i], next);
+        }
         s = vx_safetensors_write(path, replace, list, count, (vx_safetensors_pair[]){ { "format", "pt" } }, 1);
     }
     vx_free(list);

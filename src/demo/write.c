@@ -24,11 +24,11 @@
 #include "demo/pretty.h"
 #include "vortex/vortex.h"
 
-enum { SHARDS = 2, SPARE_ROWS = 8, DEFAULT_SEED = 1 };
+enum { SHARDS = 2, SPARE_ROWS = 8, DEFAULT_SEED = 1, RELEASED_VOCABULARY = 151936 };
 
 typedef struct writing {
     const char *root; // of the partition
-    bool random, replace;
+    bool random, released, replace;
     uint64_t seed;
     vx_demo_sizes sizes;
 } writing;
@@ -93,9 +93,11 @@ typedef vx_status (*paint_fn)(vx_demo_tensors *set, const vx_demo_sizes *sizes, 
 
 static vx_status write_weights(const writing *w, const char *folder, int shards, list_fn list, float scale, paint_fn paint)
 {
-    vx_demo_tensors set = { 0 };
+    // The audio VAE is folded on the host: its numbers must be there.
+    vx_demo_tensors set = { .hollow = w->released && list != vx_demo_audio };
     vx_status s = list(&set, &w->sizes);
-    if (s.code == VX_OK && w->random) vx_demo_randomise(&set, w->seed, scale);
+    if (s.code == VX_OK && set.hollow) s = vx_ok();
+    else if (s.code == VX_OK && w->random) vx_demo_randomise(&set, w->seed, scale);
     else if (s.code == VX_OK) s = paint(&set, &w->sizes, w->seed);
     if (s.code == VX_OK) s = vx_demo_tensors_write(&set, folder, shards, w->replace);
     vx_demo_tensors_free(&set);
@@ -115,6 +117,7 @@ static vx_status write_tokenizer(writing *w, const char *folder)
     int64_t ids = 0;
     VX_TRY(vx_demo_tokenizer_write(folder, w->replace, &ids, &special));
     w->sizes.text.vocabulary = ids + SPARE_ROWS; // the released table has rows that no token uses, too
+    if (w->released) w->sizes.text.vocabulary = RELEASED_VOCABULARY;
     char *encoder = vx_path_join(w->root, "text_encoder");
     vx_status s = encoder ? make_folder(encoder) : vx_fail(VX_ERR_MEMORY, "no memory for a path");
     if (s.code == VX_OK) s = vx_demo_json_file(encoder, "config.json", vx_demo_language_config(&w->sizes, special), w->replace);
@@ -164,7 +167,8 @@ static vx_status write_second(writing *w, const char *folder)
     writing part = *w;
     part.root = folder;
     part.seed = vx_demo_stream(w->seed, "Ref2VA");
-    if (w->random) vx_demo_sizes_second(&part.sizes);
+    if (w->released) part.sizes = w->sizes;
+    else if (w->random) vx_demo_sizes_second(&part.sizes);
     else part.sizes.denoiser.refiner_layers = 1;
     return in_folder(&part, "transformer", write_transformer);
 }
@@ -189,8 +193,13 @@ vx_status vx_demo_model_write(vx_context *context, const char *folder, const vx_
         memcpy(&p, params, params->struct_size);
     }
     if (!folder || !*folder) return vx_fail_field(VX_ERR_REQUIRED, "folder", "no folder was named for the demo model");
-    writing w = { .root = folder, .random = p.random, .replace = p.replace, .seed = p.seed ? p.seed : DEFAULT_SEED };
-    if (w.random) vx_demo_sizes_random(&w.sizes, w.seed);
+    writing w = { .root = folder,
+                  .random = p.random || p.released,
+                  .released = p.released,
+                  .replace = p.replace,
+                  .seed = p.seed ? p.seed : DEFAULT_SEED };
+    if (w.released) vx_demo_sizes_released(&w.sizes);
+    else if (w.random) vx_demo_sizes_random(&w.sizes, w.seed);
     else vx_demo_sizes_pretty(&w.sizes);
     VX_TRY(make_folder(folder));
     if (!p.replace) VX_TRY(check_empty(folder));

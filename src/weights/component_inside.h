@@ -29,8 +29,7 @@ typedef enum vx_part {
 typedef struct vx_layer {
     vx_quant quant; // without its companions until they are bound
     vx_component_entry *part[VX_PARTS];
-    bool ready;   // companions bound and checked
-    bool checked; // scales of blocks, too
+    bool ready; // companions bound and checked
 } vx_layer;
 
 struct vx_component_entry {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "weights/component_inside.h"
+#include "weights/safetensors_stream.h"
 
 uint64_t vx_component_bound_bytes(const vx_component *c, const char *without, uint64_t *largest)
 {
@@ -23,4 +24,11 @@ void vx_component_forget(const vx_component *c, vx_device *dev)
         if (e->bound)
             vx_device_forget(dev, e->copy ? e->copy : e->entry->data, e->copy ? e->copy_bytes : (size_t)e->entry->bytes);
     }
+}
+
+bool vx_component_hollow(const vx_component *c)
+{
+    for (int i = 0; i < c->shards.files; i++)
+        if (vx_container_metadata(&c->shards.file[i], VX_HOLLOW_KEY)) return true;
+    return false;
 }

@@ -1,9 +1,11 @@
 // Format: see safetensors.h. The header is padded with spaces so that the data begins at a multiple of 8.
 #include "weights/safetensors_stream.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -86,6 +88,16 @@ vx_status vx_safetensors_stream_put(vx_safetensors_stream *s, const void *bytes,
 {
     s->written += size;
     return vx_output_write(s->output, bytes, size);
+}
+
+vx_status vx_safetensors_stream_skip(vx_safetensors_stream *s, uint64_t size)
+{
+    const int fd = vx_output_fd(s->output);
+    const off_t end = lseek(fd, (off_t)size, SEEK_CUR);
+    s->written += size;
+    if (end < 0 || ftruncate(fd, end) != 0)
+        return vx_fail_errno(VX_ERR_OUTPUT, errno, "%s: cannot make a hole", vx_output_temporary(s->output));
+    return vx_ok();
 }
 
 vx_status vx_safetensors_stream_finish(vx_safetensors_stream **stream)
