@@ -121,8 +121,8 @@ typedef struct vx_request {
     const vx_lora *loras;                         // in the order in which they are added
     int lora_count;                               // at most VX_MAX_LORAS
     bool lora_allow_partial;                      // keys that fit no module are left out, not refused
-    const char *lora_mode; // "auto" (default) and "branch": beside the weights; "merge": into owned copies of plain weights
-    int turbo;             // 4 or 8: steps, shifts, list, alpha and step of a distilled adapter, by the table of known files
+    const char *lora_mode;     // "auto" (default) and "branch": beside the weights; "merge": into owned copies of plain weights
+    int turbo;                 // 4 or 8: steps, shifts, list, alpha and step of a distilled adapter, by the table of known files
     const char *vae_precision; // "auto" (default): of the picture's decoder, float16 on a GPU unless precision is float32
     const char *vae_rope;      // "official" (default), "float32": rotary coordinates of a float16 decoder
 } vx_request;
@@ -298,6 +298,7 @@ typedef struct vx_demo_model_params {
     bool random;   // weights that make every path matter, all dimensions different, instead of the pretty ones
     uint64_t seed; // 0: 1
     bool replace;  // write into a folder that is not empty
+    bool released; // the released model's dimensions in sparse files without numbers: to plan, inspect and bench, not to run
 } vx_demo_model_params;
 // A complete small checkpoint in the official layout, for every task: folder/FL2VA and folder/Ref2VA, which shares all but its
 // transformer. The same bytes for the same seed, everywhere.
@@ -305,10 +306,14 @@ VX_API vx_status vx_demo_model_write(vx_context *context, const char *folder, co
 
 typedef struct vx_bench_params {
     size_t struct_size;
-    const char *what;          // "linear", "attention", "elementwise", "text", "denoiser", "video-vae", "audio-vae", "generate"
-    vx_model *model;           // for the last five
-    const vx_request *request; // shape of the workload; NULL = defaults
+    const char *what; // operators: "linear", "attention", "elementwise"; stages: "text-encoder", "denoiser", "video-vae",
+                      // "audio-vae", "image-encoder", "audio-encoder", "generate"
+    vx_model *model;  // of a stage; NULL: the released dimensions with made-up weights, which needs a GPU
+    const vx_request *request; // shape of the workload; NULL = the canonical one (1344x768, 124 frames, 12 evaluations)
     int runs;                  // 0 = 3, after one warm-up
+    const char *device;        // without a model: as in vx_model_params, like the two below
+    const char *attention;
+    bool no_graphs;
 } vx_bench_params;
 VX_API vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **json);
 

@@ -37,7 +37,7 @@ typedef struct options {
     const char *model, *text_encoder, *video_vae, *audio_vae, *tokenizer, *vision, *variant, *qkv_layout, *device, *attention;
     const char *prompt_file, *jobs, *latents, *save_tensors, *image, *video, *audio, *pixels, *waveform, *threads, *isa, *runs,
         *log_file, *progress;
-    bool yes, json, quiet, verbose, dry_run, denormalised, random, no_graphs, verify;
+    bool yes, json, quiet, verbose, dry_run, denormalised, random, released, no_graphs, verify;
     bool man, completion;
     const char *argument[MAX_ARGUMENTS];
     int arguments;

@@ -172,24 +172,21 @@ vx_status command_doctor(options *o)
 
 vx_status command_bench(options *o)
 {
-    vx_status status = one_argument(o, "name (linear, attention, elementwise, text, denoiser, video-vae, audio-vae, generate)");
+    vx_status status = one_argument(o, "name (linear, attention, elementwise, text-encoder, denoiser, video-vae, audio-vae, "
+                                       "image-encoder, audio-encoder, generate)");
     if (status.code) return status;
     char *end = NULL, *json = NULL;
     long runs = o->runs ? strtol(o->runs, &end, 10) : 0;
     if (o->runs && (!*o->runs || *end || runs < 1 || runs > 1000))
         return usage_error(VX_ERR_RANGE, "runs", "--runs: '%.40s' is not within 1..1000", o->runs);
-    static const char *const stages[] = { "text", "denoiser", "video-vae", "audio-vae", "generate" };
-    bool with_model = false;
-    for (int i = 0; i < 5; i++) with_model = with_model || !strcmp(o->argument[0], stages[i]);
     vx_request request = *vx_request_builder_request(o->builder);
-    if (!request.prompt && !request.prompt_embeds) request.prompt = "A lighthouse at dawn. \"Hold the line,\" she says.";
-    if (!request.seed_set) request.seed_set = true, request.seed = 440420;
     session s = { 0 };
-    status = session_open(&s, o, with_model);
+    status = session_open(&s, o, o->model || getenv("VORTEX_MODEL"));
     if (!status.code)
         status = vx_bench(s.context,
                           &(vx_bench_params){ VX_INIT(vx_bench_params), .what = o->argument[0], .model = s.model,
-                                              .request = &request, .runs = (int)runs },
+                                              .request = &request, .runs = (int)runs, .device = o->device,
+                                              .attention = o->attention, .no_graphs = o->no_graphs },
                           &json);
     if (!status.code) put_line(json); // always JSON: it is for machines
     vx_text_free(json);
@@ -205,9 +202,9 @@ vx_status command_demo(options *o)
     session s = { 0 };
     status = session_open(&s, o, false);
     if (!status.code)
-        status = vx_demo_model_write(
-            s.context, o->argument[0],
-            &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = o->random, .seed = r->seed, .replace = o->yes });
+        status = vx_demo_model_write(s.context, o->argument[0],
+                                     &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = o->random,
+                                                              .released = o->released, .seed = r->seed, .replace = o->yes });
     if (!status.code && o->json) printf("{\"output\":\"demo-model\",\"random\":%s}\n", o->random ? "true" : "false");
     else if (!status.code && !o->quiet) puts(o->argument[0]);
     session_close(&s);

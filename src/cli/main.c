@@ -21,7 +21,7 @@ const command command_table[] = {
     { "inspect", CMD_INSPECT, "FILE|DIR", "what a checkpoint, latents file or finished MP4 holds, and what is wrong with it", command_inspect },
     { "bench", CMD_BENCH, "NAME [-m MODEL] [OPTIONS]", "time one operator or one stage of a model, as JSON", command_bench },
     { "doctor", CMD_DOCTOR, "", "machine, libraries and memory, with a remedy for each problem", command_doctor },
-    { "demo-model", CMD_DEMO, "DIR [--random] [--seed N]", "write a complete small checkpoint", command_demo },
+    { "demo-model", CMD_DEMO, "DIR [--random|--released] [--seed N]", "write a complete small checkpoint", command_demo },
     { "help", CMD_HELP, "[COMMAND] [--man] [--completion]", "this help", command_help },
 };
 // clang-format on

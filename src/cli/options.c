@@ -33,6 +33,8 @@ const option option_table[] = {
     { "--waveform", NULL, "FILE", CMD_ENCODE, AT(waveform), "waveform F32 [channels,samples] at 32 kHz of a safetensors file, as it is" },
     { "--save-tensors", NULL, "FILE", CMD_DECODE | CMD_ENCODE, AT(save_tensors), "the result as safetensors" },
     { "--denormalised", NULL, NULL, CMD_DECODE, AT(denormalised), "the latents are VAE-scale, not as they leave the sampler" },
+    { "--released", NULL, NULL, CMD_DEMO, AT(released),
+      "the released dimensions in sparse files without numbers: to plan, inspect and bench" },
     { "--random", NULL, NULL, CMD_DEMO, AT(random), "random weights that make every path matter, for tests" },
     { "--runs", NULL, "N", CMD_BENCH, AT(runs), "measured runs after one warm-up [3]" },
     { "--dry-run", NULL, NULL, CMD_GENERATE, AT(dry_run), "plan only" },

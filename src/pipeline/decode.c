@@ -122,6 +122,7 @@ static vx_status decode(vx_job *job, const sink *to)
 {
     if (!vx_job_has_latents(job)) return vx_fail(VX_ERR_USAGE, "the job has no latents yet: run it first");
     VX_TRY(vx_model_vaes(job->model, job->have_video, job->have_audio));
+    VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
     vx_status s = vx_ok();

@@ -124,6 +124,23 @@ static vx_status encode_sound(vx_model *m, const float *sound, int64_t channels,
     return s;
 }
 
+vx_status vx_encode_picture_once(vx_model *m, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    posterior out = { 0 };
+    vx_status s = encode_pixels(m, &(pixels){ rgb, 1, height, width }, &out, NULL, NULL);
+    vx_free(out.mean);
+    vx_free(out.logvar);
+    return s;
+}
+
+vx_status vx_encode_sound_once(vx_model *m, const float *sound, int64_t samples)
+{
+    float *mean = NULL;
+    vx_status s = encode_sound(m, sound, VX_SOUND_CHANNELS, samples, &mean);
+    vx_free(mean);
+    return s;
+}
+
 // ---- the conditions of a job ----
 static void tiles_done(void *user, int64_t done, int64_t total)
 {

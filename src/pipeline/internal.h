@@ -90,7 +90,11 @@ struct vx_model {
     char *path[6]; // as opened: model, text encoder, video VAE, audio VAE, tokenizer, vision tower (owned)
     vx_variant stated;
     vx_qkv_statement qkv;
-    double load_s; // spent opening, so far
+    double load_s;                           // spent opening, so far
+    bool made_up;                            // its device makes up the weights: a bench
+    vx_component_kind stage;                 // whose weights the running stage works with
+    uint64_t stage_peak[VX_COMPONENT_KINDS]; // device memory that the last such stage took, weights aside
+    uint64_t device_peak;                    // of all stages, with weights
 };
 
 // What --turbo asks for, from the table of known files.
@@ -156,6 +160,8 @@ vx_status vx_model_encoders(vx_model *model, bool vision, bool video, bool audio
 vx_status vx_model_partition(vx_model *model, vx_variant wanted, const char *task, vx_notes *notes);
 // VX_ERR_FILE_CHANGED if a file of the model was hurt while mapped.
 vx_status vx_model_check(const vx_model *model);
+// VX_ERR_MODEL_COMPONENT for a checkpoint of holes, unless its weights are made up.
+vx_status vx_model_has_numbers(const vx_model *model);
 
 // The job's adapters on the model's denoiser, in place of another job's. load false: shapes alone, for planning.
 vx_status vx_job_adapt(vx_job *job, bool load);
@@ -222,6 +228,7 @@ typedef struct vx_stage_need {
 // may follow a failed enter.
 vx_status vx_stage_enter(vx_model *model, vx_component_kind kind, const vx_stage_need *need, vx_arena **arena);
 void vx_stage_leave(vx_model *model, vx_arena **arena);
+void vx_stage_loop(vx_model *model); // from here on counts for stage_peak
 // Bytes of the weights that a stage reads again and again, and of the largest of them.
 uint64_t vx_stage_weights(const vx_model *model, vx_component_kind kind, uint64_t *largest);
 vx_status vx_need_text(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
@@ -251,6 +258,34 @@ vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const v
 vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
 vx_status vx_encode_conditions(vx_job *job);
+// Through the encoders, for the time it takes: the results are dropped.
+vx_status vx_encode_picture_once(vx_model *model, const uint8_t *rgb, int64_t height, int64_t width);
+vx_status vx_encode_sound_once(vx_model *model, const float *sound, int64_t samples);
+
+// ---- benches ----
+typedef struct vx_bench_run vx_bench_run;
+enum { VX_BENCH_RUNS = 1000 };
+struct vx_bench_run {
+    const vx_bench_params *params;
+    int runs;
+    double sample[VX_BENCH_RUNS];
+    double flop, bytes; // of a run
+    json_t *report;
+};
+double vx_bench_median(const double *samples, int count);
+json_t *vx_bench_samples(const double *samples, int count);
+vx_status vx_bench_operator(vx_bench_run *run, vx_device *device);
+vx_status vx_bench_stage(vx_bench_run *run, vx_model *model);
+// The released model without files of its own: made-up weights on a GPU. Close takes the files away.
+typedef struct vx_bench_model {
+    vx_model *model;
+    char *folder;
+} vx_bench_model;
+vx_status vx_bench_model_open(vx_bench_model *out, vx_context *context, const vx_bench_params *params);
+void vx_bench_model_close(vx_bench_model *model);
+// The device that params name, of a model or of its own (then *owned).
+vx_status vx_open_device(vx_context *context, const char *device, const char *attention, bool no_graphs, vx_device **out,
+                         vx_device **planner);
 void vx_condition_row_counts(const vx_job *job, int64_t *video, int64_t *audio); // packed rows of all conditions
 vx_record *vx_record_create(const vx_job *job);
 uint64_t vx_record_bytes(const vx_job *job); // what it will take

@@ -342,6 +342,7 @@ static vx_status denoise(vx_job *job)
 vx_status vx_job_run(vx_job *job)
 {
     if (vx_job_has_latents(job)) return vx_ok();
+    VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
     double began = vx_clock_s();

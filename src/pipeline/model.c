@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "pipeline/internal.h"
 
 enum { MODEL_PATHS = 6 };
@@ -20,61 +19,6 @@ static vx_status find(const vx_model *m, vx_variant wanted, vx_model_map *out)
                                                           .vision = m->path[5],
                                                           .variant = wanted,
                                                           .stated = m->stated });
-}
-
-// "cuda" or "cuda:N": N, else -1.
-static int cuda_ordinal(const char *device)
-{
-    if (strncmp(device, "cuda", 4)) return -1;
-    if (!device[4]) return 0;
-    if (device[4] != ':' || device[5] < '0' || device[5] > '9') return -1;
-    char *end;
-    long n = strtol(device + 5, &end, 10);
-    return *end || n > 1023 ? -1 : (int)n;
-}
-
-static vx_status open_cuda(vx_model *m, int ordinal, vx_attention_choice attention, bool graphs)
-{
-    vx_device *device = NULL;
-    VX_TRY(vx_device_cuda_create(&device, &(vx_cuda_params){ .ordinal = ordinal, .attention = attention }));
-    vx_status s = vx_device_plan_create(&m->planner, device);
-    if (s.code) {
-        vx_device_destroy(&device);
-        return s;
-    }
-    vx_device_graphs(device, graphs);
-    m->device = device;
-    return vx_ok();
-}
-
-// "auto" takes the first GPU that can be used and falls back to the processor, saying why; "cuda" insists.
-static vx_status choose_device(vx_model *m, const vx_model_params *p)
-{
-    const char *device = p->device ? p->device : "auto", *attention = p->attention ? p->attention : "auto";
-    static const char *const choices[] = { "auto", "own", "cudnn" };
-    int choice = -1;
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(attention, choices[i])) choice = i;
-    if (choice < 0) return vx_fail_field(VX_ERR_VALUE, "attention", "attention '%.40s' is none of auto, own, cudnn", attention);
-    bool automatic = !strcmp(device, "auto");
-    int ordinal = automatic ? 0 : cuda_ordinal(device);
-    if (ordinal < 0 && strcmp(device, "cpu"))
-        return vx_fail_field(VX_ERR_VALUE, "device", "device '%.40s' is none of auto, cpu, cuda[:N]", device);
-    vx_status s = vx_ok();
-    if (ordinal >= 0 && (!automatic || vx_cuda_built())) {
-        s = open_cuda(m, ordinal, (vx_attention_choice)choice, !p->no_graphs);
-        if (!s.code) return s;
-        if (!automatic) return snprintf(s.field, sizeof s.field, "device"), vx_within(s, "device %s", device);
-        vx_log(VX_LOG_INFO, "running on the processor: %s", s.message);
-    }
-    if (p->no_graphs)
-        return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "no_graphs", "only a GPU has graphs: this runs on the processor"),
-                         "leave --no-graphs out");
-    if (choice == VX_ATTENTION_CUDNN)
-        return vx_remedy(
-            vx_fail_field(VX_ERR_DEVICE_NONE, "attention", "attention cudnn needs a GPU: this runs on the processor"),
-            "leave --attention out");
-    return vx_ok();
 }
 
 vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_params *params)
@@ -108,7 +52,7 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     m->stated = stated;
     m->qkv = qkv;
     const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer, p.vision };
-    vx_status s = choose_device(m, &p);
+    vx_status s = vx_open_device(context, p.device, p.attention, p.no_graphs, &m->device, &m->planner);
     for (int i = 0; i < MODEL_PATHS && !s.code; i++)
         if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
     if (!s.code) s = find(m, VX_VARIANT_UNKNOWN, &m->map);
@@ -270,6 +214,16 @@ vx_status vx_model_check(const vx_model *m)
 {
     for (int i = 0; i < VX_COMPONENT_KINDS; i++)
         if (m->component[i]) VX_TRY(vx_component_check(m->component[i]));
+    return vx_ok();
+}
+
+vx_status vx_model_has_numbers(const vx_model *m)
+{
+    for (int i = 0; i < VX_COMPONENT_KINDS && !m->made_up; i++)
+        if (m->component[i] && vx_component_hollow(m->component[i]))
+            return vx_fail_remedy(VX_ERR_MODEL_COMPONENT, "plan, inspect and bench work with it; running needs the real files",
+                                  "%s: the files have the released dimensions and no numbers",
+                                  vx_component_path(m->component[i]));
     return vx_ok();
 }
 

@@ -177,11 +177,10 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "step_s", steps);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    json_object_set_new(o, "peak_bytes",
-                        json_pack("{s:I, s:o}", "host", (json_int_t)usage.ru_maxrss * 1024, "device",
-                                  vx_device_far(job->model->device)
-                                      ? json_integer((json_int_t)vx_device_memory_of(job->model->device).peak)
-                                      : json_null()));
+    json_object_set_new(
+        o, "peak_bytes",
+        json_pack("{s:I, s:o}", "host", (json_int_t)usage.ru_maxrss * 1024, "device",
+                  vx_device_far(job->model->device) ? json_integer((json_int_t)job->model->device_peak) : json_null()));
     const int64_t *v = job->video_shape, *a = job->audio_shape;
     json_object_set_new(o, "latents_sha256",
                         json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio",

@@ -33,16 +33,32 @@ static vx_status make_room(vx_model *m, vx_component_kind kind, const vx_stage_n
 vx_status vx_stage_enter(vx_model *m, vx_component_kind kind, const vx_stage_need *need, vx_arena **arena)
 {
     *arena = NULL;
-    if (m->component[kind]) VX_TRY(vx_component_check_scales(m->component[kind]));
     if (vx_device_far(m->device)) VX_TRY(make_room(m, kind, need));
+    vx_device_memory_reset(m->device);
+    m->stage = kind;
     VX_TRY(vx_arena_create(m->device, arena, need->arena));
     vx_status s = vx_device_reserve(m->device, need->scratch);
     if (s.code) vx_arena_destroy(arena);
     return s;
 }
 
+static void keep_peak(vx_model *m)
+{
+    const uint64_t peak = vx_device_memory_of(m->device).peak;
+    if (peak > m->device_peak) m->device_peak = peak;
+}
+
+void vx_stage_loop(vx_model *m)
+{
+    keep_peak(m);
+    vx_device_memory_reset(m->device);
+}
+
 void vx_stage_leave(vx_model *m, vx_arena **arena)
 {
+    const uint64_t peak = vx_device_memory_of(m->device).peak, weights = vx_device_weights(m->device).resident;
+    if (*arena) m->stage_peak[m->stage] = peak > weights ? peak - weights : 0;
+    keep_peak(m);
     vx_arena_destroy(arena);
     vx_device_release(m->device);
 }

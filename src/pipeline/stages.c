@@ -194,6 +194,9 @@ static vx_status sample(vx_job *job, vx_device *dev, vx_arena *arena, loop *run,
                                                       .t_video = t_video,
                                                       .t_audio = t_audio,
                                                       .evaluations = r->evaluations }));
+    // What passed by for the tables is gone before the loop, whose memory is the stage's figure.
+    vx_device_trim(dev);
+    if (!vx_device_is_plan(dev)) vx_stage_loop(job->model);
     vx_status s = vx_ok();
     // Planning runs one step of the loop, by a list that holds just that step.
     vx_sigmas *first = NULL;
