@@ -50,14 +50,12 @@ threads:
 TSAN_TARGETS := test_base_pool test_device_linear test_device_attention
 TSAN_TESTS := ^(base/test_pool|device/test_linear|device/test_attention)$$
 
-# The CUDA back end beside the CPU's, and its benches built. Needs nvcc, CMake and a driver; of the small libraries what
-# VORTEX_PREFIX has (tools/make-prefix), else the system's. Without a card the tests say that they skip.
-# CUDA_ARCHITECTURES=90a builds for one kind of card alone, in a sixth of the time.
+# The CUDA back end beside the CPU's, parity on the card, its benches: tools/check-gpu says what it reads of the environment. Needs
+# nvcc, CMake and a driver; of the small libraries what VORTEX_PREFIX has (tools/make-prefix), else the system's. Without a card it
+# says that it skips; CUDA_ARCHITECTURES=90a builds all the same.
 check-gpu:
-	@cmake --preset cuda -DVORTEX_MEDIA=OFF -DVORTEX_SHARED=OFF -DVORTEX_PREFIX="$(VORTEX_PREFIX)" \
-	    $(if $(CUDA_ARCHITECTURES),-DVORTEX_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)") >/dev/null
-	@cmake --build build/cuda -j $(JOBS) --target vortex gpu_tests
-	@cd build/cuda && $(CTEST) -L gpu
+	@VORTEX_PREFIX="$(VORTEX_PREFIX)" CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" VORTEX_GOLDEN="$(VORTEX_GOLDEN)" \
+	    GOLDEN_DATA="$(GOLDEN_DATA)" tools/check-gpu $(JOBS)
 
 lint:
 	@tools/lint

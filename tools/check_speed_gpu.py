@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """`vortex bench` beside the public reference on one GPU, taking turns: the table of docs/performance.md with ratios.
 
-    tools/check_speed_gpu.py [--vortex FILE] [--model DIR] [--wheels DIR] [--rounds N] [--only ROW ...] [--seconds N] [--json FILE]
+    tools/check_speed_gpu.py [--vortex FILE] [--wheels DIR] [--rounds N] [--only ROW ...] [--steps N] [--bits] [--seconds N] [--json FILE]
 
-DIR is a checkpoint of the released sizes without data (`vortex demo-model DIR --released`; made in a temporary folder if not given): weights are
-drawn on the device. --wheels: what the machine's Python lacks for tools/measure_peer.py. In every round each row is run by us, then by the
-peer, so a warm card slows both; a ratio (ours / peer, below 1: we are faster) is the median of the rounds' ratios, a time the median of the rounds'
-medians. Exit 1 if a row fails, or does not hold what the table requires. --evaluations measures whole calls of the peer's model too (64 GB, half a
-minute); otherwise its 12 evaluations are 600 times its block. --list names the rows.
+The bench makes up the released model's weights on the device; --wheels has what the machine's Python lacks for tools/measure_peer.py. In every
+round each row is run by us, then by the peer, so a warm card slows both; a ratio (ours / peer, below 1: we are faster) is the median of the rounds'
+ratios, a time the median of the rounds' medians. Exit 1 if a row fails, or does not hold what the table requires.
+
+--steps N: N evaluations instead of 12, whose time is then 12 times a step. --bits: two runs of two evaluations with graphs and one without must have
+the same latents. --evaluations measures whole calls of the peer's model, too (64 GB, half a minute); otherwise its 12 evaluations are 600 times its
+block. --list names the rows. Ours "one block" is a step's fiftieth: everything that a step does is in it.
 """
 import argparse
 import json
@@ -16,15 +18,16 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--vortex", default="build/cuda/vortex")
-p.add_argument("--model", metavar="DIR")
+p.add_argument("--model", metavar="DIR", help="a checkpoint instead of made-up weights")
 p.add_argument("--wheels", metavar="DIR")
 p.add_argument("--python", default=sys.executable, help="the Python that has PyTorch (this one)")
-p.add_argument("--rounds", type=int, default=3)
+p.add_argument("--rounds", type=int, default=1)
+p.add_argument("--steps", type=int, metavar="N")
+p.add_argument("--bits", action="store_true")
 p.add_argument("--only", action="append", default=[], metavar="ROW")
 p.add_argument("--seconds", type=float, default=400, help="no row begins later than this after the start (400)")
 p.add_argument("--evaluations", action="store_true")
@@ -35,15 +38,32 @@ p.add_argument("--list", action="store_true")
 p.add_argument("--tiny", action="store_true", help="the peer's small sizes, to try the script")
 a = p.parse_args()
 
-WIDE, LONG = ["--size", "864x480"], ["--frames", "243"]
+BLOCKS, EVALUATIONS = 50, 12
+STEPS = ["--steps", str(a.steps)] if a.steps else []
+DENOISER = ["denoiser", "--runs", "1", *STEPS]
+WIDE = ["denoiser", "--runs", "1", "--steps", "2", "--size", "864x480"]
+LONG = ["denoiser", "--runs", "1", "--steps", "1", "--frames", "243"]
+
+
+# What a row takes of a bench's result, in milliseconds.
+def whole(result):
+    return 1e3 * result["median_s"]
+
+
+def block_of(result):
+    return 1e3 * result["step_median_s"] / BLOCKS
+
+
+def evaluations_of(result):
+    return 1e3 * result["step_median_s"] * EVALUATIONS if a.steps else whole(result)
 
 
 class Row:
-    """A line of the table. bench: arguments of `vortex bench`; member: where its JSON has the milliseconds; peers: rows of tools/measure_peer.py,
+    """A line of the table. bench: arguments of `vortex bench`; take: the milliseconds in its result; peers: rows of tools/measure_peer.py,
     the first of them the one that a ratio is required to; limits in the unit shown."""
 
-    def __init__(self, name, title, bench, member, peers=(), required=None, goal=None, unit="ms", ratio=None, goal_ratio=None):
-        self.name, self.title, self.bench, self.member, self.peers, self.unit = name, title, bench, member, peers, unit
+    def __init__(self, name, title, bench, take, peers=(), required=None, goal=None, unit="ms", ratio=None, goal_ratio=None):
+        self.name, self.title, self.bench, self.take, self.peers, self.unit = name, title, bench, take, peers, unit
         self.required, self.goal, self.ratio, self.goal_ratio = required, goal, ratio, goal_ratio
 
 
@@ -52,47 +72,24 @@ def blocks(rows):
 
 
 ROWS = [
-    Row("block", "one block, 37,810 rows, bf16 exact", ["denoiser"], "block", blocks(37810), 114, 107, ratio=0.92),
-    Row("evaluations", "12 evaluations, canonical", ["denoiser"], "evaluations", ["evaluation/eager", "evaluation/compiled"], 69, 64.5, unit="s"),
-    Row("attention", "attention alone, 37,810 rows", ["attention"], "", ["attention/37810/cudnn", "attention/37810/flash"], 110, 66),
-    Row("attention-cudnn", "the same by cuDNN", ["attention", "--attention", "cudnn"], "", ["attention/37810/cudnn"], 71),
-    Row("linears", "the four linears of a block", ["linear"], "", ["linears/37810"], 41, 39.5),
-    Row("elementwise", "all class-E operators of a block", ["elementwise"], "", (), 2.6, 2.3),
-    Row("block-15499", "one block, 15,499 rows", ["denoiser", *WIDE], "block", blocks(15499), 32, 28),
-    Row("block-73486", "one block, 73,486 rows", ["denoiser", *LONG], "block", blocks(73486), 360, 335),
-    Row("video-decode", "video decode 1344x768, 124 frames", ["video-vae"], "decode", ["video-decode/autocast", "video-decode/float16-weights"], 4.5, 3, unit="s"),
-    Row("image-encode", "image encode 1344x768", ["video-vae"], "encode", ["image-encode"], ratio=1, goal_ratio=0.5),
-    Row("audio-decode", "audio decode, 5.17 s of stereo", ["audio-vae"], "decode", ["audio-decode"], ratio=1, goal_ratio=0.5),
-    Row("audio-encode", "audio encode, 5.17 s of stereo", ["audio-vae"], "encode", ["audio-encode"], ratio=1, goal_ratio=0.5),
+    Row("block", "one block, 37,810 rows, bf16 exact", DENOISER, block_of, blocks(37810), 114, 107, ratio=0.92),
+    Row("evaluations", "12 evaluations, canonical", DENOISER, evaluations_of, ["evaluation/eager", "evaluation/compiled"], 69, 64.5, unit="s"),
+    Row("attention", "attention alone, 37,810 rows", ["attention", "--runs", "9"], whole, ["attention/37810/cudnn", "attention/37810/flash"], 110, 66),
+    Row("attention-cudnn", "the same by cuDNN", ["attention", "--runs", "9", "--attention", "cudnn"], whole, ["attention/37810/cudnn"], 71),
+    Row("linears", "the four linears of a block", ["linear", "--runs", "9"], whole, ["linears/37810"], 41, 39.5),
+    Row("elementwise", "all class-E operators of a block", ["elementwise", "--runs", "9"], whole, (), 2.6, 2.3),
+    Row("block-15499", "one block, 15,499 rows", WIDE, block_of, blocks(15499), 32, 28),
+    Row("block-73486", "one block, 73,486 rows", LONG, block_of, blocks(73486), 360, 335),
+    Row("video-decode", "video decode 1344x768, 124 frames", ["video-vae", "--runs", "2"], whole,
+        ["video-decode/float16-weights", "video-decode/autocast"], 4.5, 3, unit="s"),
+    Row("image-encode", "image encode 1344x768", ["image-encoder", "--runs", "5"], whole, ["image-encode"], ratio=1, goal_ratio=0.5),
+    Row("audio-decode", "audio decode, 5.17 s of stereo", ["audio-vae", "--runs", "5"], whole, ["audio-decode"], ratio=1, goal_ratio=0.5),
+    Row("audio-encode", "audio encode, 5.17 s of stereo", ["audio-encoder", "--runs", "5"], whole, ["audio-encode"], ratio=1, goal_ratio=0.5),
 ]
+BITS = (["denoiser", "--runs", "2", "--steps", "2"], ["denoiser", "--runs", "1", "--steps", "2", "--no-graphs"])
 if a.list:
     print("\n".join(f"{r.name:16} {r.title}" for r in ROWS))
     sys.exit()
-
-
-def milliseconds(value):
-    """A number of milliseconds, a list of them, or an object with a median in one unit or the other."""
-    if isinstance(value, (int, float)):
-        return float(value)
-    if isinstance(value, list):
-        return statistics.median(milliseconds(v) for v in value) if value else None
-    if isinstance(value, dict):
-        if "median_ms" in value:
-            return value["median_ms"]
-        if "median_s" in value:
-            return 1e3 * value["median_s"]
-    return None
-
-
-def member(result, name):
-    """The milliseconds of a part of a bench's result, "" for the whole."""
-    if not name:
-        return milliseconds(result)
-    if f"{name}_ms" in result:
-        return milliseconds(result[f"{name}_ms"])
-    if f"{name}_s" in result:
-        return 1e3 * milliseconds(result[f"{name}_s"])
-    return milliseconds(result.get(name))
 
 
 class Peer:
@@ -119,9 +116,8 @@ class Peer:
         self.process.wait()
 
 
-def bench(arguments, model):
-    command = [a.vortex, "bench", *arguments, "--device", "cuda"]
-    command += ["-m", model] if arguments[0] in ("denoiser", "video-vae", "audio-vae", "text-encoder", "generate") else []
+def bench(arguments):
+    command = [a.vortex, "bench", *arguments, "--device", "cuda"] + (["-m", a.model] if a.model else [])
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -129,7 +125,7 @@ def bench(arguments, model):
     return json.loads(done.stdout)
 
 
-def round_of(rows, model, peer, until):
+def round_of(rows, peer, until):
     """Every row once, ours then theirs. What several rows read off one run is run once."""
     ours, theirs = {}, {}
     for row in rows:
@@ -137,7 +133,7 @@ def round_of(rows, model, peer, until):
             break
         key = " ".join(row.bench)
         if key not in ours:
-            ours[key] = bench(row.bench, model)
+            ours[key] = bench(row.bench)
             say(f"ours {key}", ours[key])
         for name in row.peers if peer else ():
             if name in theirs or name.startswith("evaluation/") and not a.evaluations:
@@ -148,8 +144,8 @@ def round_of(rows, model, peer, until):
 
 
 def say(what, result):
-    ms = milliseconds(result)
-    print(f"{what:40} " + (result["error"] if "error" in result else f"{ms:.3f} ms" if ms else "measured"), file=sys.stderr, flush=True)
+    ms = result.get("median_ms", 1e3 * result.get("median_s", 0))
+    print(f"{what:48} " + (result["error"] if "error" in result else f"{ms:.3f} ms"), file=sys.stderr, flush=True)
 
 
 def times_of(row, rounds):
@@ -157,13 +153,13 @@ def times_of(row, rounds):
     ours, theirs = [], {name: [] for name in row.peers}
     for r in rounds:
         result = r["ours"].get(" ".join(row.bench), {})
-        ours.append(None if "error" in result else member(result, row.member))
+        ours.append(row.take(result) if result and "error" not in result else None)
         for name in row.peers:
-            found = milliseconds(r["peer"].get(name, {}))
+            found = r["peer"].get(name, {}).get("median_ms")
             if row.name == "evaluations":
                 kind = name.split("/")[1]
-                one = milliseconds(r["peer"].get(f"block/37810/{kind}", {}))
-                found = 12 * found if found else 600 * one if one else None
+                one = r["peer"].get(f"block/37810/{kind}", {}).get("median_ms")
+                found = EVALUATIONS * found if found else EVALUATIONS * BLOCKS * one if one else None
             theirs[name].append(found)
     return ours, theirs
 
@@ -204,17 +200,24 @@ def line(row, rounds):
     return "| " + " | ".join(cells) + " |", verdict
 
 
-def memory_and_bits(rounds):
-    """What else a denoiser's run says: the peak beyond weights, and whether every run had the same bits."""
-    runs = [r["ours"][k] for r in rounds for k in r["ours"] if k.split() in (["denoiser"], ["denoiser", "--no-graphs"]) and "error" not in r["ours"][k]]
-    lines = []
-    peaks = [r["peak_bytes"]["beyond_weights"] for r in runs if isinstance(r.get("peak_bytes"), dict) and "beyond_weights" in r["peak_bytes"]]
-    if peaks:
-        lines.append(f"peak device memory of sampling beyond the weights: {max(peaks) / 1e9:.2f} GB")
-    hashes = {json.dumps(h, sort_keys=True) for r in runs for h in [r.get("latents_sha256"), *[x.get("latents_sha256") for x in r.get("runs", [])]] if h}
-    if hashes:
-        lines.append(f"SHA-256 of the latents over {len(runs)} processes, graphs on and off: " + ("the same" if len(hashes) == 1 else f"**{len(hashes)} different ones**"))
-    return lines, len(hashes) > 1
+def memory_of(rounds):
+    """What sampling took beside the weights, and its plan."""
+    for result in (r["ours"].get(" ".join(DENOISER), {}) for r in rounds):
+        if "sampling_bytes" in result:
+            taken, planned = result["sampling_bytes"], result["sampling_bytes_planned"]
+            return [f"peak device memory of sampling beyond the weights, tables of the request included: {taken / 1e9:.3f} GB, planned {planned / 1e9:.3f} GB "
+                    f"({100 * (planned / taken - 1):+.1f} %)"]
+    return []
+
+
+def bits():
+    """A line about the latents of runs that must be equal, and whether they are."""
+    runs = [bench(arguments) for arguments in BITS]
+    failed = [r["error"] for r in runs if "error" in r]
+    if failed:
+        return [f"latents with and without graphs: {failed[0]}"], False
+    hashes = {json.dumps(x["latents_sha256"], sort_keys=True) for r in runs for x in r["runs"]}
+    return ["SHA-256 of the latents, two runs with graphs and one without: " + ("the same" if len(hashes) == 1 else f"**{len(hashes)} different ones**")], len(hashes) == 1
 
 
 def main():
@@ -226,16 +229,10 @@ def main():
     peer = None if a.no_peer else Peer()
     until = time.monotonic() + a.seconds
     rounds = []
-    with tempfile.TemporaryDirectory() as folder:
-        model = a.model or folder + "/released"
-        if not a.model and any(r.bench[0] in ("denoiser", "video-vae", "audio-vae") for r in rows):
-            subprocess.run([a.vortex, "demo-model", model, "--released", "-q"], check=True)
-        for n in range(a.rounds):
-            if time.monotonic() > until:
-                break
-            rounds.append(round_of(rows, model, peer, until))
-        if rounds and any(r.name in ("block", "evaluations") for r in rows) and time.monotonic() < until:
-            rounds[-1]["ours"]["denoiser --no-graphs"] = bench(["denoiser", "--no-graphs"], model)
+    for n in range(a.rounds):
+        if time.monotonic() > until:
+            break
+        rounds.append(round_of(rows, peer, until))
     if peer:
         peer.close()
     version = subprocess.run([a.vortex, "--version"], capture_output=True, text=True).stdout.strip().replace("\n", ", ")
@@ -246,14 +243,17 @@ def main():
         text, verdict = line(row, rounds)
         verdicts.append(verdict)
         print(text)
-    lines, differ = memory_and_bits(rounds)
+    lines, same = memory_of(rounds), True
+    if a.bits:
+        said, same = bits()
+        lines += said
     print("\n" + "\n".join(lines))
     failed = [f"{side} {k}: {v['error']}" for r in rounds for side in ("ours", "peer") for k, v in r[side].items() if "error" in v]
     if failed:
         print("\nfailed:\n" + "\n".join(f"- {f}" for f in dict.fromkeys(failed)))
     if a.json:
         pathlib.Path(a.json).write_text(json.dumps({"version": version, "peer": peer.versions if peer else None, "rounds": rounds}) + "\n")
-    return bool(failed) or differ or (False in verdicts and not a.report)
+    return bool(failed) or not same or (False in verdicts and not a.report)
 
 
 sys.exit(main())

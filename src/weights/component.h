@@ -109,6 +109,9 @@ vx_status vx_component_swiglu(vx_component *c, const char *name, int64_t n, int6
 void vx_component_shape(const vx_component *c, const char *name, int *rank, int64_t shape[VX_MAX_RANK]);
 // Leaves a tensor, or all with a prefix, out of the final check: present or not, they are not needed.
 void vx_component_ignore(vx_component *c, const char *prefix);
+// Before a component's first use: every scale of what is bound, once. VX_ERR_QUANT_SCALE naming tensor and place. Reads scales
+// only, which are a sixteenth of an NVFP4 matrix: opening does not. GGUF keeps them among the values: vx_component_verify.
+vx_status vx_component_check_scales(vx_component *c);
 // VX_ERR_TENSOR_UNEXPECTED if a tensor was neither bound nor ignored.
 vx_status vx_component_finish(vx_component *c);
 // Read-ahead of the bound tensors whose names start with prefix, and the beginning of their way to the device where it has

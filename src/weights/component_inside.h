@@ -29,7 +29,8 @@ typedef enum vx_part {
 typedef struct vx_layer {
     vx_quant quant; // without its companions until they are bound
     vx_component_entry *part[VX_PARTS];
-    bool ready; // companions bound and checked
+    bool ready;   // companions bound and checked
+    bool checked; // scales of blocks, too
 } vx_layer;
 
 struct vx_component_entry {

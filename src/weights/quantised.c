@@ -477,7 +477,7 @@ vx_status vx_component_bind_layer(vx_component_entry *e)
     fill(layer);
     VX_TRY(vx_component_align(e));
     char who[320];
-    // Scales of blocks are a sixteenth of the file: vortex inspect --verify reads those.
+    // Scales of blocks are a sixteenth of the file: vx_component_check_scales reads those.
     const vx_tensor scale = layer->quant.scale;
     for (int64_t i = 0; i < (scale.rank ? scale.shape[0] : 0); i++) {
         const float value = vx_f32_of(scale)[i];
@@ -486,6 +486,22 @@ vx_status vx_component_bind_layer(vx_component_entry *e)
                        vx_component_entry_text(who, e), i, (double)value);
     }
     layer->ready = true;
+    return vx_ok();
+}
+
+vx_status vx_component_check_scales(vx_component *c)
+{
+    char who[320];
+    for (int i = 0; i < c->count; i++) {
+        vx_component_entry *e = &c->entries[i];
+        if (!e->layer || !e->layer->ready || e->layer->checked) continue;
+        const vx_status s = vx_quant_check_scales(&e->layer->quant, vx_component_values(e));
+        if (s.code != VX_OK)
+            return vx_remedy(vx_within(s, "%s", vx_component_entry_text(who, e)),
+                             "the file is damaged or was exported wrongly: fetch it again, or another export");
+        VX_TRY(vx_container_check(e->file));
+        e->layer->checked = true;
+    }
     return vx_ok();
 }
 

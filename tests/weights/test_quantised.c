@@ -410,6 +410,77 @@ static void fills_up_the_last_tiles(void **state)
     vx_component_close(&c);
 }
 
+// Section 8: what a scale may be, in bytes that opening does not read.
+static void refuses_scales_before_the_first_use(void **state)
+{
+    (void)state;
+    static unsigned char tiles[512], eights[N * K];
+    static float of_rows[N], factors[K], book[16], correction[K / 32 * N], relative[N * K / 16];
+    memset(eights, 0x38, sizeof eights);
+    for (int i = 0; i < N; i++) of_rows[i] = 1;
+    const layer_file
+        fp4 = { { W4(VX_U8), { L ".weight_scale", VX_F8_E4M3, 2, { 128, 4 }, tiles }, SCALE_2 },
+                "{\"format\": \"nvfp4\"}",
+                NULL },
+        mx = { { W8(VX_F8_E4M3), { L ".weight_scale", VX_F8_E8M0, 2, { 128, 4 }, tiles } }, "{\"format\": \"mxfp8\"}", NULL },
+        int8 = { { { L ".weight", VX_I8, 2, { N, K }, eights }, { L ".weight_scale", VX_F32, 2, { N, 1 }, of_rows } },
+                 "{\"format\": \"int8_tensorwise\"}",
+                 NULL },
+        fp8 = { { { L ".weight", VX_F8_E4M3, 2, { N, K }, eights }, { L ".weight_scale", VX_F32, 1, { 1 }, of_rows } },
+                "{\"format\": \"float8_e4m3fn\"}",
+                NULL },
+        awq = { { W4(VX_U8), TILES(VX_F8_E4M3), SCALE_2, { L ".pre_quant_scale", VX_F32, 1, { K }, factors } },
+                "{\"format\": \"nvfp4\"}",
+                NULL },
+        w4a8 = { { W4(VX_I8),
+                   { L ".weight_s_rel", VX_F32, 2, { N, K / 32 }, relative },
+                   { L ".weight_s_channel", VX_F32, 1, { N }, ones },
+                   { L ".weight_codebook", VX_F32, 1, { 16 }, book },
+                   { L ".weight_correction", VX_F32, 2, { K / 32, N }, correction } },
+                 "{\"format\": \"asym_w4a8_int8\", \"convrot\": false, \"quant_group_size\": 32}",
+                 NULL };
+    const float infinite = __builtin_inff(), none = 0;
+    const struct {
+        const char *says;
+        const layer_file *file;
+        unsigned char *byte; // set to `value`
+        int value;
+        float *number; // or set to `wrong`
+        float wrong, right;
+        const char *part;
+    } cases[] = {
+        { "NaN of E4M3", &fp4, &tiles[5], 0x7f, NULL, 0, 0, "block scale 5 is the byte 0x7f" },
+        { "its other NaN", &fp4, &tiles[5], 0xff, NULL, 0, 0, "0xff" },
+        { "a negative scale of a block", &fp4, &tiles[5], 0x81, NULL, 0, 0, "neither negative nor NaN" },
+        { "NaN of E8M0", &mx, &tiles[5], 0xff, NULL, 0, 0, "less than 0xff" },
+        { "a scale of 0 over a row of INT8 that is not", &int8, NULL, 0, &of_rows[5], none, 1, "scale 5 is 0" },
+        { "a scale of 0 over FP8 that is not", &fp8, NULL, 0, &of_rows[0], none, 1, "scale 0 is 0" },
+        { "a factor of AWQ", &awq, NULL, 0, &factors[5], infinite, 0, "factor of the input 5" },
+        { "a codebook", &w4a8, NULL, 0, &book[7], infinite, 0, "codebook entry 7" },
+        { "a correction", &w4a8, NULL, 0, &correction[3], infinite, 0, "correction 3" },
+        { "a negative relative scale", &w4a8, NULL, 0, &relative[5], -1, 0, "block scale 5 is -1" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int damaged = 0; damaged < 2; damaged++) {
+            vx_component *c;
+            vx_weight w;
+            if (cases[i].byte) *cases[i].byte = damaged ? (unsigned char)cases[i].value : 0;
+            else *cases[i].number = damaged ? cases[i].wrong : cases[i].right;
+            assert_ok(vx_component_open(&c, VX_TRANSFORMER, write_file(cases[i].file)));
+            assert_ok(vx_component_check_scales(c)); // nothing is bound
+            assert_ok(vx_component_linear(c, L, N, K, false, &w));
+            vx_status s = vx_component_check_scales(c);
+            if (damaged
+                    ? s.code != VX_ERR_QUANT_SCALE || !strstr(s.message, cases[i].part) || !strstr(s.message, L) || !s.remedy[0]
+                    : s.code != VX_OK)
+                fail_msg("%s (%d): VX-%d '%s'", cases[i].says, damaged, s.code, s.message);
+            vx_component_close(&c);
+        }
+        if (cases[i].byte) *cases[i].byte = 0;
+        else *cases[i].number = cases[i].right;
+    }
+}
+
 // A quantised vector is damage that other tools ship: read, and told.
 static void decodes_what_is_no_matrix(void **state)
 {
@@ -456,6 +527,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(understands_every_style),
         cmocka_unit_test(refuses_every_fault),
+        cmocka_unit_test(refuses_scales_before_the_first_use),
         cmocka_unit_test(fills_up_the_last_tiles),
         cmocka_unit_test(decodes_what_is_no_matrix),
         cmocka_unit_test(gives_memory_back_whichever_allocation_fails),
