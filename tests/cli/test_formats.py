@@ -144,6 +144,14 @@ class Formats(Case):
         self.refused("VX-3114", "generate", "-m", path, *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
         r = run("inspect", path, "--json")
         self.assertEqual((r.code, r.json["problems"][0]["code"]), (3, "VX-3114"))
+        # One of 0 over values that are not: opening looks at scales alone, a job at what they stand over.
+        write_tensors(path, dict(coded, **{name: ("F32", coded[name][1], bytes(4) + coded[name][2][4:])}))
+        self.ok("inspect", path)
+        r = self.refused("VX-3114", "generate", "-m", path, *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
+        self.assertIn("scale 0 is 0", r.err)
+        self.assertIn("fetch it again", r.err)
+        r = run("inspect", path, "--verify", "--json")
+        self.assertEqual((r.code, r.json["problems"][0]["code"]), (3, "VX-3114"))
         # A value that is none, which only --verify looks for.
         write_tensors(plain, dict(twin, **{name.replace("_scale", ""): ("F32",) + (twin[name.replace("_scale", "")][1], b"\0\0\x80\x7f" + twin[name.replace("_scale", "")][2][4:])}), COMFY)
         self.ok("inspect", plain)
