@@ -78,6 +78,8 @@ typedef struct named_file {
     bool written;
 } named_file;
 vx_status check_files(const named_file *files, int count, bool replace);
+// And against what is there: with --yes too, no file of a model and no adapter is written over, whatever leads to it.
+vx_status spare_models(vx_context *context, const named_file *files, int count);
 const char *input_path(const char *path); // "-" is standard input
 
 // report.c

@@ -59,6 +59,7 @@ vx_status command_decode(options *o)
     char *json = NULL;
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
     status = session_open(&s, o, true);
+    if (!status.code) status = spare_models(s.context, files, (int)(sizeof files / sizeof *files));
     if (!status.code)
         status = vx_job_from_latents(s.model, input_path(o->latents), o->denormalised, vx_request_builder_request(o->builder),
                                      &callbacks, &job);
@@ -94,6 +95,7 @@ vx_status command_encode(options *o)
     if (!status.code) status = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
     session s = { 0 };
     if (!status.code) status = session_open(&s, o, true);
+    if (!status.code) status = spare_models(s.context, files, (int)(sizeof files / sizeof *files));
     if (!status.code)
         status = vx_encode(s.model,
                            &(vx_encode_params){ VX_INIT(vx_encode_params), .image = o->image, .video = o->video,

@@ -98,3 +98,33 @@ vx_status check_files(const named_file *files, int count, bool replace)
     }
     return none();
 }
+
+// The word for a checkpoint's part or an adapter, by the file's header; NULL for anything else.
+static const char *model_part(vx_context *context, const char *path, json_t **report)
+{
+    static const char *const kinds[] = { "transformer", "text_encoder", "vision_tower", "video_vae", "audio_vae", "adapter" };
+    char *json = NULL;
+    if (vx_inspect(context, path, &json).code) return NULL;
+    *report = json_loads(json, 0, NULL);
+    vx_text_free(json);
+    const char *kind = json_string_value(json_object_get(*report, "kind"));
+    for (size_t i = 0; kind && i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kind, kinds[i])) return kinds[i];
+    return NULL;
+}
+
+vx_status spare_models(vx_context *context, const named_file *files, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct stat found;
+        if (!given(&files[i]) || !files[i].written || stat(files[i].path, &found) != 0 || !S_ISREG(found.st_mode)) continue;
+        json_t *report = NULL;
+        const char *part = model_part(context, files[i].path, &report);
+        json_decref(report);
+        if (!part) continue;
+        vx_status s = usage_error(VX_ERR_CONFLICT, files[i].field, "'%s' holds a model's %s", files[i].path, part);
+        snprintf(s.remedy, sizeof s.remedy, "use another name: checkpoints and adapters are never written over");
+        return s;
+    }
+    return none();
+}

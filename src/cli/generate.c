@@ -195,9 +195,13 @@ static vx_status one_clip(options *o, session *s, const vx_request *request, con
                           uint64_t *seed)
 {
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
+    const named_file files[] = { { "output", c->output, true },
+                                 { "save_latents", c->latents, true },
+                                 { "dump_tensors", c->dump, true } };
     vx_job *job = NULL;
     char *json = NULL;
-    vx_status status = vx_job_create(s->model, request, &callbacks, &job);
+    vx_status status = spare_models(s->context, files, (int)(sizeof files / sizeof *files));
+    if (!status.code) status = vx_job_create(s->model, request, &callbacks, &job);
     if (status.code) return status;
     *seed = vx_job_seed(job);
     watch_job(job);

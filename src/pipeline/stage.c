@@ -33,6 +33,7 @@ static vx_status make_room(vx_model *m, vx_component_kind kind, const vx_stage_n
 vx_status vx_stage_enter(vx_model *m, vx_component_kind kind, const vx_stage_need *need, vx_arena **arena)
 {
     *arena = NULL;
+    if (m->component[kind]) VX_TRY(vx_component_check_scales(m->component[kind]));
     if (vx_device_far(m->device)) VX_TRY(make_room(m, kind, need));
     vx_device_memory_reset(m->device);
     m->stage = kind;

@@ -215,6 +215,15 @@ class Formats(Case):
         self.assertIn("h3_fl2va.safetensors is no vision tower", r.out)
         r = self.refused("VX-3002", "generate", "-m", os.path.join(root, "text_encoders", "a.safetensors"), *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
         self.assertIn("give it with --text-encoder", r.err)
+        # No file of a model is written over, by its name or by a link.
+        shard = next(os.path.join(model(), "transformer", n) for n in sorted(os.listdir(os.path.join(model(), "transformer"))) if n.endswith(".safetensors"))
+        link = self.path("link.safetensors")
+        os.symlink(dit, link)
+        for victim in (dit, link, shard, os.path.join(root, "text_encoders", "b.safetensors")):
+            for flag in ("--save-latents", "--dump-tensors"):
+                r = self.refused("VX-2005", "generate", "-m", model(), *SMALL, "-q", "-y", flag, victim)
+                self.assertIn("never written over", r.err)
+        self.refused("VX-2005", "encode", "-m", model(), "--pixels", dit, "-q", "-y", "--save-tensors", os.path.join(root, "text_encoders", "a.safetensors"))
         r = run("inspect", os.path.join(root, "diffusion_models"), "--json")
         said = [p["message"] for p in json.loads(r.out)["problems"]]
         self.assertTrue(said)
