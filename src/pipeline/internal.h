@@ -215,7 +215,8 @@ struct vx_job {
 
 // Resolves the request and fills in everything up to the plan; the job has its model. For planning alone, too.
 vx_status vx_job_prepare(vx_job *job, const vx_request *request);
-vx_status vx_job_plan(vx_job *job); // fills job->plan
+vx_status vx_job_plan(vx_job *job);        // fills job->plan
+vx_status vx_job_encode_text(vx_job *job); // into the model's cache, unless it is there
 void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, int64_t steps);
 uint64_t vx_memory_available(void);
 uint64_t vx_condition_bytes(const vx_job *job); // of the decoded conditions, on the host until they are encoded

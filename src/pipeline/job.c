@@ -220,7 +220,7 @@ const float *vx_job_audio_latent(const vx_job *job, int64_t shape[3])
 }
 
 // ---- text ----
-static vx_status encode_text(vx_job *job)
+vx_status vx_job_encode_text(vx_job *job)
 {
     vx_model *m = job->model;
     vx_prompt_cache *cache = &m->cache;
@@ -346,7 +346,7 @@ vx_status vx_job_run(vx_job *job)
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
     double began = vx_clock_s();
-    vx_status s = job->embeds ? vx_ok() : encode_text(job);
+    vx_status s = job->embeds ? vx_ok() : vx_job_encode_text(job);
     if (s.code) s = vx_within(s, "text");
     if (!s.code) s = vx_model_check(job->model);
     job->timings.text = vx_clock_s() - began;

@@ -297,6 +297,7 @@ static void same_bits_every_time(void **state)
     }
     vx_device *other = card;
     card = make_card();
+    vx_cuda_of(card)->short_products = 0;
     vx_arena *fresh;
     assert_ok(vx_arena_create(card, &fresh, 64 << 20));
     void *again = run_case(&c, &w, x, fresh);
@@ -309,15 +310,49 @@ static void same_bits_every_time(void **state)
     vx_arena_destroy(&arena);
 }
 
+// Few multiply-adds: the definition's chain, whatever formats, strides and segments.
+static void small_products_have_the_cpus_bits(void **state)
+{
+    (void)state;
+    vx_device *cpu;
+    vx_arena *arena;
+    assert_ok(vx_device_cpu_create(&cpu, NULL));
+    assert_ok(vx_arena_create(card, &arena, 512 << 20));
+    vx_cuda_of(card)->short_products = INT64_MAX;
+    int compared = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const case_ *c = &cases[i];
+        if (c->m * c->n * c->k > VX_CUDA_SHORT_PRODUCTS) continue;
+        void *x = make_numbers(c->x, c->m * (c->k + c->x_gap), 0, 7);
+        vx_weight w = make_weight(c, false);
+        void *got = run_case(c, &w, x, arena);
+        const size_t bytes = (size_t)(c->m * (c->n + c->out_gap)) * element_size(c->out);
+        void *want = vx_alloc(bytes);
+        assert_non_null(want);
+        memset(want, 0xff, bytes);
+        vx_tensor near_out = vx_tensor_of(want, c->out, c->m, c->n + c->out_gap),
+                  near_x = vx_tensor_of(x, c->x, c->m, c->k + c->x_gap);
+        assert_ok(vx_linear(cpu, vx_tensor_slice(near_out, 1, 0, c->n), vx_tensor_slice(near_x, 1, 0, c->k), &w));
+        if (memcmp(got, want, bytes) != 0) fail_msg("%s: other bits than the processor's", c->says);
+        compared++;
+        vx_free(got), vx_free(want), vx_free(x);
+        free_weight(&w);
+    }
+    assert_true(compared > 15);
+    vx_cuda_of(card)->short_products = 0;
+    vx_arena_destroy(&arena);
+    vx_device_destroy(&cpu);
+}
+
 int main(void)
 {
     card = make_card();
+    vx_cuda_of(card)->short_products = 0; // the library's products on small shapes, too
     printf("  cuBLASLt %s\n", vx_cuda_blas_version(vx_cuda_of(card)));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_case_is_near_the_sum),
-        cmocka_unit_test(scratch_is_what_was_told),
-        cmocka_unit_test(branches_follow_the_cpu),
-        cmocka_unit_test(same_bits_every_time),
+        cmocka_unit_test(every_case_is_near_the_sum),        cmocka_unit_test(scratch_is_what_was_told),
+        cmocka_unit_test(branches_follow_the_cpu),           cmocka_unit_test(same_bits_every_time),
+        cmocka_unit_test(small_products_have_the_cpus_bits),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vx_device_destroy(&card);

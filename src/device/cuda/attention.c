@@ -63,8 +63,9 @@ static bool all_line_up(const vx_attention_args *args)
 // 9.19 gives NaN.
 static bool for_cudnn(const vx_attention_args *args)
 {
-    enum { WIDEST = 128 };
-    return !args->causal && args->scale > 0 && args->q.dtype != VX_F32 && args->q.shape[2] <= WIDEST && all_line_up(args);
+    enum { WIDEST = 128, FEWEST = 128 }; // few queries it splits over the keys, and gives other bits the next time
+    return !args->causal && args->q.shape[0] >= FEWEST && args->scale > 0 && args->q.dtype != VX_F32 &&
+           args->q.shape[2] <= WIDEST && all_line_up(args);
 }
 
 // docs/performance.md has the measurements. On Hopper the own kernels win where it is worth while: at width 72 cuDNN is faster,

@@ -9,7 +9,7 @@
 //
 // The bias is part of the product where it can be given in out's format without a rounding of its own, and where rows begin at
 // multiples of 16 bytes: there it is added to the f32 sum. (Beside other rows cuBLASLt rounds the product first and adds then.)
-// Else the sum goes through scratch as f32. Results depend on shapes, formats and alignment, never on where copies lie.
+// Else the sum goes through scratch as f32. Products of few multiply-adds have the processor's bits. Results depend on shapes, formats and alignment, never on where copies lie.
 #include "base/checked.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernels/convert.h"
@@ -108,6 +108,17 @@ static struct scratch cut(char *base, const struct way *w)
     return s;
 }
 
+// Small products by the definition, for the processor's bits where speed is nothing; the rest by the library.
+static vx_status multiply(vx_cuda *cuda, const vx_cuda_product *p, void *workspace)
+{
+    enum { MOST_ROWS = 16 * 65535 }; // of a grid
+    if (p->m > MOST_ROWS || (double)p->m * (double)p->n * (double)p->k > (double)cuda->short_products)
+        return vx_cuda_blas_product(cuda, p, workspace);
+    const vx_k_matrix out = { p->out, p->out_type, p->out_stride }, x = { (void *)(uintptr_t)p->x, p->in_type, p->x_stride },
+                      w = { (void *)(uintptr_t)p->w, p->in_type, p->w_stride };
+    return vx_cuda_status(vx_k_product_short(out, x, w, p->bias, p->m, p->n, p->k, cuda->stream), "vx_linear");
+}
+
 // ---- operands ----
 static vx_k_matrix matrix(vx_tensor t)
 {
@@ -196,7 +207,7 @@ static vx_status multiply_segment(vx_cuda *cuda, const vx_linear_args *args, con
         p.out_stride = way.through ? p.n : row_stride(args->out);
         p.bias = added ? (const char *)added + (size_t)row * bytes_of(way.sum) : NULL;
         VX_TRY(operand(cuda, args, &way, segment, weight, row, s.weight, &p));
-        VX_TRY(vx_cuda_blas_product(cuda, &p, s.workspace));
+        VX_TRY(multiply(cuda, &p, s.workspace));
         VX_TRY(finish(cuda, args, &way, segment, bias, row, p.n, s.sum));
     }
     return vx_ok();
@@ -253,7 +264,7 @@ static vx_status product(vx_cuda *cuda, vx_tensor out, vx_tensor x, vx_tensor w,
                                 .out = out.data,
                                 .x = x.data,
                                 .w = w.data };
-    return vx_cuda_blas_product(cuda, &p, workspace);
+    return multiply(cuda, &p, workspace);
 }
 
 static vx_status add_branch(vx_cuda *cuda, const vx_linear_args *args, const vx_branch *branch, char *base)

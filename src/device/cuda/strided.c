@@ -100,8 +100,13 @@ vx_status vx_cuda_to_u8(vx_device *dev, const vx_to_u8_args *args)
 
 vx_status vx_cuda_mark_not_finite(vx_device *dev, const vx_mark_not_finite_args *args)
 {
-    const vx_k_walk walk = walk_of(1, &args->x);
-    return vx_cuda_status(vx_k_mark_not_finite(&walk, (int32_t *)args->flag.data + args->index, args->x.data, args->x.dtype,
-                                               vx_cuda_of(dev)->stream),
-                          "vx_mark_not_finite");
+    enum { VECTOR = 16 };
+    int32_t *flag = (int32_t *)args->flag.data + args->index;
+    const vx_tensor x = args->x;
+    const size_t bytes = vx_tensor_bytes(x);
+    if (vx_tensor_contiguous(x) && bytes && bytes % VECTOR == 0 && (uintptr_t)x.data % VECTOR == 0)
+        return vx_cuda_status(vx_k_mark_line(flag, x.data, x.dtype, (int64_t)bytes, vx_cuda_of(dev)->stream),
+                              "vx_mark_not_finite");
+    const vx_k_walk walk = walk_of(1, &x);
+    return vx_cuda_status(vx_k_mark_not_finite(&walk, flag, x.data, x.dtype, vx_cuda_of(dev)->stream), "vx_mark_not_finite");
 }

@@ -29,6 +29,10 @@ cudaError_t vx_k_add_scaled(vx_k_matrix out, vx_k_matrix u, float scale, int64_t
 cudaError_t vx_k_scale_columns(vx_k_matrix out, vx_k_matrix x, const void *factor, vx_dtype factor_type, int64_t rows,
                                int64_t columns, cudaStream_t stream);
 
+// out [m, n] = x [m, k] w [n, k]^T + bias [n] (of out's format, or NULL), x and w of one format: one f32 chain over k as vx_linear
+// is defined, one rounding. m at most 16 * 65,535.
+cudaError_t vx_k_product_short(vx_k_matrix out, vx_k_matrix x, vx_k_matrix w, const void *bias, int64_t m, int64_t n, int64_t k,
+                               cudaStream_t stream);
 // count random numbers near normal, the same for the same seed.
 cudaError_t vx_k_made_up(void *out, vx_dtype dtype, int64_t count, float mean, float deviation, uint64_t seed,
                          cudaStream_t stream);

@@ -43,6 +43,8 @@ cudaError_t vx_k_fade(const vx_k_walk *walk, float *out, const float *a, const f
 cudaError_t vx_k_clamp(const vx_k_walk *walk, float *out, const float *x, float lo, float hi, cudaStream_t stream);
 cudaError_t vx_k_to_u8(const vx_k_walk *walk, uint8_t *out, const float *x, cudaStream_t stream);
 // walk: x. *flag |= 1
+// Of one line of whole vectors: x at a multiple of 16 bytes, bytes a multiple of 16 and not 0.
+cudaError_t vx_k_mark_line(int32_t *flag, const void *x, vx_dtype type, int64_t bytes, cudaStream_t stream);
 cudaError_t vx_k_mark_not_finite(const vx_k_walk *walk, int32_t *flag, const void *x, vx_dtype type, cudaStream_t stream);
 
 #ifdef __cplusplus
