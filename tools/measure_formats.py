@@ -49,9 +49,9 @@ def size_of(options):
 
 
 # ---- error ----
-def results(vortex, options, folder, steps, size):
+def results(vortex, options, folder, o):
     a, b = str(folder / "latents"), str(folder / "tensors")
-    r = subprocess.run([vortex, "generate", *words(options), *REQUEST, "--size", size, "--steps", str(steps), "-q", "-y", "--save-latents", a, "--dump-tensors", b],
+    r = subprocess.run([vortex, "generate", *words(options), *REQUEST, "--size", o.size, "--steps", str(o.steps), "--precision", o.precision, "-q", "-y", "--save-latents", a, "--dump-tensors", b],
                        capture_output=True, text=True)
     if r.returncode:
         sys.exit(r.stderr)
@@ -68,10 +68,10 @@ def error(o):
     print(f"{'case':24s} {'video velocity':>14s} {'audio velocity':>14s} {'final latents':>14s}")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        tensors, latents = results(o.vortex, bf16, folder, o.steps, o.size)
+        tensors, latents = results(o.vortex, bf16, folder, o)
         names = [n for n in latents if latents[n].dtype.kind == "f"]
         for case, options in found:
-            t, l = results(o.vortex, options, folder, o.steps, o.size)
+            t, l = results(o.vortex, options, folder, o)
             print(f"{case:24s} {relative(t, tensors, ['velocity.video.0']):14.2e} {relative(t, tensors, ['velocity.audio.0']):14.2e} {relative(l, latents, names):14.2e}", flush=True)
 
 
@@ -133,6 +133,7 @@ def main():
     p.add_argument("case", nargs="*")
     p.add_argument("--size", default="64x64")
     p.add_argument("--steps", type=int, default=4, help="evaluations")
+    p.add_argument("--precision", default="exact", choices=["exact", "float32"], help="of the errors' runs")
     p.add_argument("--rounds", type=int, default=5)
     o = p.parse_intermixed_args()
     (error if o.what == "error" else cost)(o)
