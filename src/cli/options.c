@@ -161,6 +161,12 @@ static vx_status take_progress(options *o)
     return usage_error(VX_ERR_VALUE, "progress", "--progress: '%.40s' is none of auto|bar|plain|json|none", o->progress);
 }
 
+static bool ends_in(const char *path, const char *ending)
+{
+    const size_t size = strlen(path), end = strlen(ending);
+    return size >= end && !strcmp(path + size - end, ending);
+}
+
 vx_status options_parse(options *o, int argc, char **argv)
 {
     vx_status s = vx_request_builder_create(&o->builder);
@@ -172,6 +178,10 @@ vx_status options_parse(options *o, int argc, char **argv)
         else s = usage_error(VX_ERR_USAGE, "", "too many arguments");
     }
     if (!s.code) s = take_progress(o);
+    // Appended to, a checkpoint or a movie would be damaged.
+    if (!s.code && o->log_file &&
+        (ends_in(o->log_file, ".safetensors") || ends_in(o->log_file, ".gguf") || ends_in(o->log_file, ".mp4")))
+        s = usage_error(VX_ERR_VALUE, "log_file", "--log-file: '%s' is no name for messages", o->log_file);
     if (!s.code && o->log_file && !(o->log = fopen(o->log_file, "a")))
         s = usage_error(VX_ERR_OUTPUT, "log_file", "%s: cannot be written: %s", o->log_file, strerror(errno));
     return s;

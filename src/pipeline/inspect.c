@@ -202,6 +202,28 @@ static vx_status inspect_file(const vx_inspect_params *p, json_t *o, vx_inspecti
     return vx_ok();
 }
 
+// A folder of one part alone, as text_encoder/ is.
+static bool is_component_folder(const char *path, vx_component_kind *kind)
+{
+    for (int k = VX_TEXT_ENCODER; k < VX_COMPONENT_KINDS; k++) {
+        vx_component *c;
+        const bool opens = vx_component_open(&c, (vx_component_kind)k, path).code == VX_OK;
+        vx_component_close(&c);
+        *kind = (vx_component_kind)k;
+        if (opens) return true;
+    }
+    return false;
+}
+
+static vx_status inspect_folder(vx_context *context, const vx_inspect_params *p, json_t *o, vx_inspection *i)
+{
+    vx_file_facts facts = { .component = true };
+    const vx_status s = inspect_model(context, p, o, i);
+    if (s.code != VX_ERR_MODEL_UNKNOWN || !is_component_folder(p->path, &facts.kind)) return s;
+    inspect_component_file(p, &facts, o, i);
+    return vx_ok();
+}
+
 vx_status vx_inspect_with(vx_context *context, const vx_inspect_params *params, char **json, vx_status *problem)
 {
     vx_inspect_params p = { 0 };
@@ -213,7 +235,7 @@ vx_status vx_inspect_with(vx_context *context, const vx_inspect_params *params, 
     json_object_set_new(o, "path", vx_json_name(p.path));
     vx_status s = vx_ok();
     if (looks_like_mp4(p.path)) s = inspect_movie(p.path, o);
-    else if (vx_folder_exists(p.path)) s = inspect_model(context, &p, o, &i);
+    else if (vx_folder_exists(p.path)) s = inspect_folder(context, &p, o, &i);
     else s = inspect_file(&p, o, &i);
     json_object_set_new(o, "problems", i.problems);
     if (s.code) {

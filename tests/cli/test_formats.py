@@ -215,6 +215,12 @@ class Formats(Case):
         self.assertIn("h3_fl2va.safetensors is no vision tower", r.out)
         r = self.refused("VX-3002", "generate", "-m", os.path.join(root, "text_encoders", "a.safetensors"), *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
         self.assertIn("give it with --text-encoder", r.err)
+        # A part's folder is looked at by itself.
+        for part in ("text_encoder", "video_vae", "audio_vae"):
+            report = self.ok("inspect", os.path.join(model(), part), "--json").json
+            self.assertEqual((report["kind"], report["problems"]), (part, []))
+        self.refused("VX-3002", "inspect", os.path.join(model(), "tokenizer"))
+        self.refused("VX-2002", "inspect", dit, "--log-file", dit)
         # No file of a model is written over, by its name or by a link.
         shard = next(os.path.join(model(), "transformer", n) for n in sorted(os.listdir(os.path.join(model(), "transformer"))) if n.endswith(".safetensors"))
         link = self.path("link.safetensors")
