@@ -69,7 +69,7 @@ typedef struct vx_demo_sizes {
 } vx_demo_sizes;
 void vx_demo_sizes_random(vx_demo_sizes *sizes, uint64_t seed); // vocabulary is left to the tokenizer
 void vx_demo_sizes_released(vx_demo_sizes *sizes);
-void vx_demo_sizes_second(vx_demo_sizes *sizes);                // the transformer of Ref2VA: smaller, every extent another
+void vx_demo_sizes_second(vx_demo_sizes *sizes); // the transformer of Ref2VA: smaller, every extent another
 
 // ---- tensors ----
 enum { VX_DEMO_NAME = 96 };

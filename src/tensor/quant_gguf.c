@@ -106,10 +106,10 @@ static void decode_q6_k(const uint8_t *b, float *y)
     const int8_t *sc = (const int8_t *)b + 192;
     const float d = half_at(b + 208);
     for (int i = 0; i < 256; i++) {
-        const int h = i / 128, quarter = i / 32 % 4, l = i % 32;
+        const int h = i / 128, quarter = i / 32 % 4, l = i % 32, group = i / 16;
         const int low = ql[64 * h + 32 * (quarter & 1) + l] >> (quarter & 2) * 2 & 15;
         const int high = qh[32 * h + l] >> 2 * quarter & 3;
-        y[i] = d * (float)sc[i / 16] * (float)((low | high << 4) - 32);
+        y[i] = d * (float)sc[group] * (float)((low | high << 4) - 32);
     }
 }
 

@@ -195,7 +195,7 @@ static vx_status bind_block(vx_audio_encoder *e, vx_component *c)
     VX_TRY(vx_component_get(c, "mean_proj.weight", VX_DTYPE_NONE, &weight, n, n, 1));
     VX_TRY(vx_component_get(c, "mean_proj.bias", VX_DTYPE_NONE, &bias, n));
     weight = vx_tensor_reshape(weight, 2, (const int64_t[]){ n, n });
-    e->mean = (vx_weight){ .n = n, .k = n, .segments = 1, .segment = { { weight, bias, 0 } } };
+    e->mean = (vx_weight){ .n = n, .k = n, .segments = 1, .segment = { { .weight = weight, .bias = bias } } };
     return vx_ok();
 }
 

@@ -106,8 +106,9 @@ static vx_status bind(vx_video_decoder *d, vx_component *c)
     VX_TRY(vx_component_get(c, "post_quant_conv.bias", VX_DTYPE_NONE, &bias, g->latent_channels));
     // A convolution of one voxel is a product over channels.
     kernel = vx_tensor_reshape(kernel, 2, (const int64_t[]){ g->latent_channels, g->latent_channels });
-    d->post_quant =
-        (vx_weight){ .n = g->latent_channels, .k = g->latent_channels, .segments = 1, .segment = { { kernel, bias, 0 } } };
+    d->post_quant = (vx_weight){
+        .n = g->latent_channels, .k = g->latent_channels, .segments = 1, .segment = { { .weight = kernel, .bias = bias } }
+    };
     VX_TRY(vx_component_linear(c, "decoder.x_embedder", g->dim, g->latent_channels, true, &d->embed));
     VX_TRY(vx_component_get(c, "decoder.register_tokens", VX_DTYPE_NONE, &d->registers, 1, g->register_tokens, g->dim));
     d->registers = vx_tensor_row(d->registers, 0);

@@ -283,8 +283,8 @@ static void defaults_are_the_contracts(void **state)
     assert_int_equal(r.frames, 124);
     assert_int_equal(r.evaluations, 49);
     assert_int_equal(r.sigmas.count, 50);
-    assert_true(r.shift == 12 && r.audio_shift == 3 && r.step == VX_STEP_OFFICIAL && r.act == VX_BF16 && r.noise == VX_NOISE_SGLANG &&
-                r.seed_drawn);
+    assert_true(r.shift == 12 && r.audio_shift == 3 && r.step == VX_STEP_OFFICIAL && r.act == VX_BF16 &&
+                r.noise == VX_NOISE_SGLANG && r.seed_drawn);
     assert_int_equal(resolve((vx_request){ .prompt = "a", .seconds = 5 }, &r), VX_OK);
     assert_int_equal(r.frames, 124); // 120 aligned up
     // res_multistep on the official list, and euler on the simple one, are ComfyUI's formulas.

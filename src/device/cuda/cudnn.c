@@ -11,7 +11,7 @@ enum { KEPT = 32, REASON = 160, Q = 1, K, V, O, SCALE, INNER };
 
 struct key {
     int64_t sq, skv, heads, kv_heads, d, q[2], k[2], v[2], out[2]; // strides of rows and heads
-    vx_dtype dtype;
+    int64_t dtype;                                                 // vx_dtype, as wide as the rest: keys are compared as bytes
 };
 
 struct plan {
@@ -111,7 +111,7 @@ static struct operands operands_of(vx_dnn_builder *b, const struct key *key, boo
 static vx_dnn_descriptor plan_by_node(vx_dnn_builder *b, const struct key *key)
 {
     const struct operands t = operands_of(b, key, false);
-    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "the node for attention");
+    vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "the node for attention");
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_QDESC, t.q);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_KDESC, t.k);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_SDPA_FWD_VDESC, t.v);
@@ -133,12 +133,12 @@ static vx_dnn_descriptor plan_by_chain(vx_dnn_builder *b, const struct key *key)
     enum { SCORES = INNER, SCALED, MOST, LESS, EXPONENTIALS, SUM, LOG, STATISTICS, WEIGHTS };
     const struct operands t = operands_of(b, key, true);
     const int f32 = VX_DNN_DATA_FLOAT;
-    const vx_dnn_descriptor scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
-    const vx_dnn_descriptor most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
-    const vx_dnn_descriptor exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
-    const vx_dnn_descriptor log = inner(b, LOG, f32, key, 1), statistics = inner(b, STATISTICS, f32, key, 1);
-    const vx_dnn_descriptor weights = inner(b, WEIGHTS, t.type, key, key->skv);
-    const vx_dnn_descriptor steps[] = {
+    vx_dnn_descriptor scores = inner(b, SCORES, f32, key, key->skv), scaled = inner(b, SCALED, f32, key, key->skv);
+    vx_dnn_descriptor most = inner(b, MOST, f32, key, 1), less = inner(b, LESS, f32, key, key->skv);
+    vx_dnn_descriptor exponentials = inner(b, EXPONENTIALS, f32, key, key->skv), sum = inner(b, SUM, f32, key, 1);
+    vx_dnn_descriptor log = inner(b, LOG, f32, key, 1), statistics = inner(b, STATISTICS, f32, key, 1);
+    vx_dnn_descriptor weights = inner(b, WEIGHTS, t.type, key, key->skv);
+    vx_dnn_descriptor steps[] = {
         vx_dnn_matmul(b, scores, t.q, t.k),
         vx_dnn_pointwise(b, VX_DNN_POINTWISE_MUL, scaled, scores, t.scale),
         vx_dnn_reduce(b, VX_DNN_REDUCE_TENSOR_MAX, most, scaled),
@@ -180,9 +180,11 @@ static bool capturing(const vx_cuda *cuda)
     return cudaStreamIsCapturing(cuda->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
+typedef vx_dnn_descriptor (*way_fn)(vx_dnn_builder *builder, const struct key *key);
+
 static void build(vx_cuda_dnn *dnn, struct plan *p)
 {
-    vx_dnn_descriptor (*const ways[])(vx_dnn_builder *, const struct key *) = { plan_by_node, plan_by_chain };
+    static const way_fn ways[] = { plan_by_node, plan_by_chain };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !p->built; i++) {
         vx_dnn_builder b = { .library = &dnn->library, .handle = dnn->handle };
         p->built = ways[i](&b, &p->key);
@@ -232,7 +234,7 @@ static vx_status find_or_build(const vx_cuda *cuda, const struct key *key, struc
     vx_cuda_dnn *dnn = cuda->dnn;
     *out = NULL;
     for (int i = 0; i < dnn->count && !*out; i++)
-        if (!memcmp(&dnn->plans[i].key, key, sizeof *key)) *out = &dnn->plans[i];
+        if (memcmp(&dnn->plans[i].key, key, sizeof *key) == 0) *out = &dnn->plans[i];
     if (!*out) {
         VX_TRY(place(cuda, out));
         memset(*out, 0, sizeof **out);
@@ -275,7 +277,7 @@ vx_status vx_cuda_dnn_attention(vx_cuda *cuda, const vx_attention_args *args)
     float scale = args->scale;
     void *const data[] = { args->q.data, args->k.data, args->v.data, args->out.data, &scale };
     vx_dnn_builder b = { .library = &dnn->library };
-    const vx_dnn_descriptor pack = vx_dnn_make(&b, VX_DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the operands");
+    vx_dnn_descriptor pack = vx_dnn_make(&b, VX_DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the operands");
     vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, VX_DNN_TYPE_INT64, 5, ids);
     vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_DATA_POINTERS, VX_DNN_TYPE_VOID_PTR, 5, data);
     vx_dnn_set(&b, pack, VX_DNN_ATTR_VARIANT_PACK_WORKSPACE, VX_DNN_TYPE_VOID_PTR, 1, &workspace);

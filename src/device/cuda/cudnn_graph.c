@@ -188,7 +188,7 @@ vx_dnn_descriptor vx_dnn_tensor(vx_dnn_builder *b, int64_t id, int type, const i
 {
     const int64_t alignment = kind == VX_DNN_BY_VALUE ? 4 : 16;
     const bool yes = true;
-    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
+    vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_UNIQUE_ID, VX_DNN_TYPE_INT64, 1, &id);
     vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_DATA_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &type);
     vx_dnn_set(b, d, VX_DNN_ATTR_TENSOR_BYTE_ALIGNMENT, VX_DNN_TYPE_INT64, 1, &alignment);
@@ -203,10 +203,10 @@ vx_dnn_descriptor vx_dnn_tensor(vx_dnn_builder *b, int64_t id, int type, const i
 vx_dnn_descriptor vx_dnn_matmul(vx_dnn_builder *b, vx_dnn_descriptor out, vx_dnn_descriptor x, vx_dnn_descriptor y)
 {
     const int f32 = VX_DNN_DATA_FLOAT;
-    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
+    vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_MATMUL_DESCRIPTOR, "a product");
     vx_dnn_set(b, how, VX_DNN_ATTR_MATMUL_COMP_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
+    vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product");
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_ADESC, x);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_BDESC, y);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_MATMUL_CDESC, out);
@@ -218,11 +218,11 @@ vx_dnn_descriptor vx_dnn_matmul(vx_dnn_builder *b, vx_dnn_descriptor out, vx_dnn
 vx_dnn_descriptor vx_dnn_pointwise(vx_dnn_builder *b, int mode, vx_dnn_descriptor out, vx_dnn_descriptor x, vx_dnn_descriptor y)
 {
     const int f32 = VX_DNN_DATA_FLOAT;
-    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise step");
+    vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise step");
     vx_dnn_set(b, how, VX_DNN_ATTR_POINTWISE_MODE, VX_DNN_TYPE_POINTWISE_MODE, 1, &mode);
     vx_dnn_set(b, how, VX_DNN_ATTR_POINTWISE_MATH_PREC, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise step");
+    vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise step");
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (y) vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_POINTWISE_BDESC, y);
@@ -234,11 +234,11 @@ vx_dnn_descriptor vx_dnn_pointwise(vx_dnn_builder *b, int mode, vx_dnn_descripto
 vx_dnn_descriptor vx_dnn_reduce(vx_dnn_builder *b, int op, vx_dnn_descriptor out, vx_dnn_descriptor x)
 {
     const int f32 = VX_DNN_DATA_FLOAT;
-    const vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
+    vx_dnn_descriptor how = vx_dnn_make(b, VX_DNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction");
     vx_dnn_set(b, how, VX_DNN_ATTR_REDUCTION_OPERATOR, VX_DNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
     vx_dnn_set(b, how, VX_DNN_ATTR_REDUCTION_COMP_TYPE, VX_DNN_TYPE_DATA_TYPE, 1, &f32);
     vx_dnn_finish(b, how);
-    const vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
+    vx_dnn_descriptor d = vx_dnn_make(b, VX_DNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction");
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_YDESC, out);
     vx_dnn_set_descriptor(b, d, VX_DNN_ATTR_OPERATION_REDUCTION_DESC, how);
@@ -279,11 +279,11 @@ vx_dnn_descriptor vx_dnn_plan(vx_dnn_builder *b, const vx_dnn_descriptor *operat
 {
     enum { CONFIGS = 16 };
     const int mode = VX_DNN_HEUR_MODE_A;
-    const vx_dnn_descriptor graph = vx_dnn_make(b, VX_DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph");
+    vx_dnn_descriptor graph = vx_dnn_make(b, VX_DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph");
     vx_dnn_set(b, graph, VX_DNN_ATTR_OPERATIONGRAPH_HANDLE, VX_DNN_TYPE_HANDLE, 1, &b->handle);
     vx_dnn_set(b, graph, VX_DNN_ATTR_OPERATIONGRAPH_OPS, VX_DNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
     vx_dnn_finish(b, graph);
-    const vx_dnn_descriptor heuristics = vx_dnn_make(b, VX_DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine");
+    vx_dnn_descriptor heuristics = vx_dnn_make(b, VX_DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine");
     vx_dnn_set_descriptor(b, heuristics, VX_DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     vx_dnn_set(b, heuristics, VX_DNN_ATTR_ENGINEHEUR_MODE, VX_DNN_TYPE_HEUR_MODE, 1, &mode);
     vx_dnn_finish(b, heuristics);
