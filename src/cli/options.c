@@ -181,7 +181,7 @@ vx_status options_parse(options *o, int argc, char **argv)
     // Appended to, a checkpoint or a movie would be damaged.
     if (!s.code && o->log_file &&
         (ends_in(o->log_file, ".safetensors") || ends_in(o->log_file, ".gguf") || ends_in(o->log_file, ".mp4")))
-        s = usage_error(VX_ERR_VALUE, "log_file", "--log-file: '%s' is no name for messages", o->log_file);
+        s = usage_error(VX_ERR_CONFLICT, "log_file", "--log-file: '%s' is no name for messages", o->log_file);
     if (!s.code && o->log_file && !(o->log = fopen(o->log_file, "a")))
         s = usage_error(VX_ERR_OUTPUT, "log_file", "%s: cannot be written: %s", o->log_file, strerror(errno));
     return s;

@@ -220,7 +220,7 @@ class Formats(Case):
             report = self.ok("inspect", os.path.join(model(), part), "--json").json
             self.assertEqual((report["kind"], report["problems"]), (part, []))
         self.refused("VX-3002", "inspect", os.path.join(model(), "tokenizer"))
-        self.refused("VX-2002", "inspect", dit, "--log-file", dit)
+        self.refused("VX-2005", "inspect", dit, "--log-file", dit)
         # No file of a model is written over, by its name or by a link.
         shard = next(os.path.join(model(), "transformer", n) for n in sorted(os.listdir(os.path.join(model(), "transformer"))) if n.endswith(".safetensors"))
         link = self.path("link.safetensors")
