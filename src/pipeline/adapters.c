@@ -65,14 +65,22 @@ static vx_status check_variant(vx_job *job, const vx_adapter_facts *f)
     return vx_ok();
 }
 
+// FILE:0,5 is the name of a file to us, and hardly to who wrote it.
+static vx_status hint_strength(vx_status s, const char *path)
+{
+    const char *colon = strrchr(path, ':');
+    if (s.code != VX_ERR_MODEL_OPEN || !colon || strchr(colon, '/')) return s;
+    return vx_remedy(s, "if '%.60s' was meant as a strength: it is a number, as in FILE:0.5", colon + 1);
+}
+
 static vx_status open_all(vx_job *job)
 {
     const vx_resolved *r = &job->request;
     vx_model_adapters *a = &job->model->adapters;
     for (; a->count < r->loras; a->count++) {
         const vx_resolved_lora *l = &r->lora[a->count];
-        VX_TRY(vx_adapter_open(&a->adapter[a->count], l->path,
-                               &(vx_adapter_params){ .strength = l->strength, .alpha = l->alpha, .partial = r->lora_partial }));
+        const vx_adapter_params params = { .strength = l->strength, .alpha = l->alpha, .partial = r->lora_partial };
+        VX_TRY(hint_strength(vx_adapter_open(&a->adapter[a->count], l->path, &params), l->path));
     }
     return vx_ok();
 }
@@ -174,6 +182,20 @@ static void report_approximations(const vx_job *job, int i, json_t *array)
     if (f->preset && f->preset->caution) say(array, name, f->preset->caution, 0);
 }
 
+// What was asked for and is not done.
+static void note_ignored(vx_job *job, int i)
+{
+    const vx_adapter_facts *f = vx_adapter_facts_of(job->model->adapters.adapter[i]);
+    const vx_denoiser_adapter_use *u = &job->model->adapters.use[i];
+    const char *name = vx_path_name(f->path);
+    if (u->left_out)
+        vx_note(&job->notes, "%s: %d AdaLN modules are left out: this pruned checkpoint does not say how to take them", name,
+                u->left_out);
+    if (u->unused) vx_note(&job->notes, "%s: %d of its %d modules are not in this model", name, u->unused, f->modules);
+    if (job->request.lora[i].alpha > 0 && (f->alpha_source == VX_ALPHA_OF_TENSORS || f->alpha_source == VX_ALPHA_OF_METADATA))
+        vx_note(&job->notes, "%s: your alpha %g is not used, the file says its own", name, job->request.lora[i].alpha);
+}
+
 static vx_status make_reports(vx_job *job)
 {
     const vx_model_adapters *a = &job->model->adapters;
@@ -188,9 +210,7 @@ static vx_status make_reports(vx_job *job)
         VX_TRY(check_variant(job, f));
         json_array_append_new(job->adapters, report(job, i));
         report_approximations(job, i, job->approximations);
-        if (u->left_out)
-            vx_note(&job->notes, "%s: %d AdaLN modules are left out: this pruned checkpoint does not say how to take them",
-                    vx_path_name(f->path), u->left_out);
+        note_ignored(job, i);
         vx_log(VX_LOG_INFO, "%s: %d of %d modules, rank %lld to %lld, scale %g to %g (alpha from %s)", vx_path_name(f->path),
                f->modules - u->unused - u->left_out, f->modules, (long long)f->rank_min, (long long)f->rank_max, f->scale_min,
                f->scale_max, vx_alpha_source_name(f->alpha_source));

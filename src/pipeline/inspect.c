@@ -117,7 +117,7 @@ static void inspect_component_file(const vx_inspect_params *p, const vx_file_fac
     vx_component_close(&m.component[kind]);
 }
 
-static vx_status inspect_adapter(const char *path, json_t *o, vx_inspection *i)
+static vx_status inspect_adapter(const char *path, bool verify, json_t *o, vx_inspection *i)
 {
     json_t *about;
     vx_status problem;
@@ -125,6 +125,7 @@ static vx_status inspect_adapter(const char *path, json_t *o, vx_inspection *i)
     json_object_update(o, about);
     json_decref(about);
     vx_inspection_add(i, problem);
+    if (verify) vx_inspect_verify_adapter(i, path);
     return vx_ok();
 }
 
@@ -196,7 +197,7 @@ static vx_status inspect_file(const vx_inspect_params *p, json_t *o, vx_inspecti
 {
     vx_file_facts facts;
     VX_TRY(vx_file_look(&facts, p->path));
-    if (facts.adapter) return inspect_adapter(p->path, o, i);
+    if (facts.adapter) return inspect_adapter(p->path, p->verify, o, i);
     if (!facts.component) return inspect_tensors(p->path, o);
     inspect_component_file(p, &facts, o, i);
     return vx_ok();

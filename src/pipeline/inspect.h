@@ -18,5 +18,6 @@ json_t *vx_inspect_dimensions(const vx_model *m); // of the networks that are bo
 // What GPUs of usual sizes hold of the components that are open.
 json_t *vx_inspect_memory(const vx_model *m);
 void vx_inspect_verify(vx_inspection *i, vx_component *c);
+void vx_inspect_verify_adapter(vx_inspection *i, const char *path);
 
 #endif

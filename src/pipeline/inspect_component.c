@@ -79,6 +79,11 @@ void vx_inspect_verify(vx_inspection *i, vx_component *c)
     (void)vx_component_verify(c, add_fault, i);
 }
 
+void vx_inspect_verify_adapter(vx_inspection *i, const char *path)
+{
+    vx_inspection_add(i, vx_adapter_verify(path, add_fault, i));
+}
+
 // ---- dimensions ----
 
 static void language_dimensions(json_t *o, const vx_language_config *c)

@@ -5,7 +5,8 @@
 
 #include "base/sha256.h"
 #include "base/str.h"
-#include "pipeline/internal.h"
+#include "pipeline/inspect.h"
+#include "weights/census.h"
 
 vx_status vx_json_text(json_t *object, char **text)
 {
@@ -37,10 +38,25 @@ static const char *variant_name(vx_variant v)
     return v == VX_VARIANT_FL2VA ? "fl2va" : v == VX_VARIANT_REF2VA ? "ref2va" : "unknown";
 }
 
+// How the weights are stored, part by part, the format of most bytes first.
+static json_t *formats_object(const vx_model *m)
+{
+    json_t *o = json_object();
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++) {
+        if (!m->component[k]) continue;
+        vx_format_count count[VX_MOST_FORMATS];
+        const int n = vx_component_formats(m->component[k], count);
+        json_t *list = json_array();
+        for (int i = 0; i < n; i++) json_array_append_new(list, json_string(count[i].name));
+        json_object_set_new(o, vx_component_words[k], list);
+    }
+    return o;
+}
+
 static json_t *model_object(const vx_model *m)
 {
-    return json_pack("{s:o, s:s, s:s}", "path", vx_json_name(m->map.root), "variant", variant_name(m->map.variant), "layout",
-                     m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official");
+    return json_pack("{s:o, s:s, s:s, s:o}", "path", vx_json_name(m->map.root), "variant", variant_name(m->map.variant), "layout",
+                     m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official", "formats", formats_object(m));
 }
 
 static json_t *notes_array(const vx_notes *notes)
@@ -114,6 +130,18 @@ static void copy_members(json_t *to, const json_t *from, const char *const *name
     }
 }
 
+// The latents' parts as their file says, the decoders as they are; in the order of a clip made in one go, to the byte.
+static json_t *join_formats(const json_t *file, const json_t *here)
+{
+    json_t *o = json_object();
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++) {
+        const bool decoder = k == VX_VIDEO_VAE || k == VX_AUDIO_VAE;
+        json_t *v = json_object_get(decoder ? here : file, vx_component_words[k]);
+        if (v) json_object_set(o, vx_component_words[k], v);
+    }
+    return o;
+}
+
 // Of a latents file, what set_request put into it; the rest (times, paths, whatever a stranger wrote) goes no further.
 static void set_file_request(json_t *o, json_t *model, const char *text)
 {
@@ -124,7 +152,9 @@ static void set_file_request(json_t *o, json_t *model, const char *text)
     static const char *const of_model[] = { "variant", "layout" };
     json_t *file = json_loads(text, 0, NULL);
     copy_members(o, file, names, sizeof names / sizeof *names);
-    copy_members(model, json_object_get(file, "model"), of_model, sizeof of_model / sizeof *of_model);
+    json_t *made_by = json_object_get(file, "model"), *formats = json_object_get(made_by, "formats");
+    copy_members(model, made_by, of_model, sizeof of_model / sizeof *of_model);
+    json_object_set_new(model, "formats", join_formats(formats, json_object_get(model, "formats")));
     json_decref(file);
 }
 

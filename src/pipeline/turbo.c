@@ -122,6 +122,9 @@ vx_status vx_resolve_loras(vx_resolved *out, const vx_request *r, vx_notes *note
     if (!out->lora_merge && strcmp(mode, "auto") && strcmp(mode, "branch"))
         return vx_fail_field(VX_ERR_VALUE, "lora_mode", "lora_mode: '%.60s' is none of auto, branch, merge", mode);
     out->lora_partial = r->lora_allow_partial;
+    // Not an error: the options may be those of all requests of a list.
+    if (!r->lora_count && strcmp(mode, "auto")) vx_note(notes, "lora_mode %s: no adapter is given, nothing to %s", mode, mode);
+    if (!r->lora_count && out->lora_partial) vx_note(notes, "lora_allow_partial: no adapter is given");
     if (r->turbo) VX_TRY(resolve_turbo(out, r, notes));
     note_presets(out, r, notes);
     return vx_ok();

@@ -9,7 +9,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "weights/census.h"
 #include "weights/foreign.h"
+#include "weights/names.h"
 
 enum { PLACES = VX_MODULE_KINDS * 2 * VX_ADAPTER_BLOCKS * VX_ADAPTER_PARTS, MOST_METADATA = 1 << 20 };
 
@@ -322,10 +324,23 @@ static void set_facts(vx_adapter *a, const spelling *seen)
     for (int i = 0; i < a->slots; i++) f->bank = f->bank || a->slot[i].entry[VX_ROLE_BANK] || a->slot[i].entry[VX_ROLE_RESHAPE];
 }
 
+// A part of a model has keys that an adapter has too: heads, which a bank replaces.
+static vx_status refuse_part(const char *path)
+{
+    static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
+    vx_file_facts facts;
+    VX_TRY(vx_file_look(&facts, path));
+    if (!facts.component) return vx_ok();
+    return vx_remedy(vx_fail(VX_ERR_MODEL_LAYOUT, "%s is no adapter, it looks like the %s of MiniMax H3", vx_short_path(path),
+                             vx_component_kind_name(facts.kind)),
+                     "give it with %s, and an adapter with --lora", options[facts.kind]);
+}
+
 static vx_status check_keys(const vx_adapter *a)
 {
     const vx_adapter_facts *f = &a->facts;
     const char *file = vx_short_path(a->path);
+    if (a->slots == 0 || f->unknown) VX_TRY(refuse_part(a->path));
     if (a->slots == 0)
         return vx_fail_remedy(VX_ERR_TENSOR_UNEXPECTED, "give an adapter that was made for MiniMax H3",
                               "%s: none of its %d keys names a module of this transformer, the first is '%.160s'", file, f->keys,
@@ -419,7 +434,8 @@ vx_status vx_adapter_finish(vx_adapter *a, int *unused)
                                                   : "give --lora-allow-partial to go on without them",
                               "%s: %d of its %d modules are not in this model, the first is %s", vx_short_path(a->path), *unused,
                               a->slots, name);
-    vx_log(VX_LOG_WARNING, "%s: %d of its %d modules are not in this model, the first is %s", vx_short_path(a->path), *unused,
+    // The plan asks too: who reports warns, once.
+    vx_log(VX_LOG_INFO, "%s: %d of its %d modules are not in this model, the first is %s", vx_short_path(a->path), *unused,
            a->slots, name);
     return vx_ok();
 }

@@ -91,7 +91,7 @@ typedef struct vx_adapter_facts {
 
 // Errors name file and key: VX_ERR_TENSOR_MISSING (half a pair), _TENSOR_UNEXPECTED (no key known, or some without `partial`; an
 // alpha without a pair), _TENSOR_DUPLICATE (two keys for one place), _TENSOR_SHAPE (ranks differ), _TENSOR_DTYPE, _CONFIG (an
-// alpha that is no number), _MODEL_LAYOUT (DoRA, LoHa, LoKr and others); those of the container.
+// alpha that is no number), _MODEL_LAYOUT (DoRA, LoHa, LoKr and others; a part of a model); those of the container.
 vx_status vx_adapter_open(vx_adapter **out, const char *path, const vx_adapter_params *params);
 void vx_adapter_close(vx_adapter **adapter);
 const vx_adapter_facts *vx_adapter_facts_of(const vx_adapter *adapter);
@@ -101,6 +101,8 @@ void vx_adapter_forget(const vx_adapter *adapter, vx_device *dev); // before clo
 // What `vortex inspect` says of an adapter's file: targets, ranks, scale, partition, preset (new reference). What is wrong with it
 // is in *problem, and then only "kind" is told. Fails only where the container cannot be read.
 vx_status vx_adapter_describe(const char *path, json_t **out, vx_status *problem);
+// Reads every number. `found` is called for each tensor that holds NaN or infinity; fails only where the container cannot be read.
+vx_status vx_adapter_verify(const char *path, void (*found)(void *user, vx_status fault), void *user);
 
 // ---- what it adds to a module ----
 // Memory for what must be copied. Planning (load false) only counts: tensors then have no data.

@@ -240,6 +240,7 @@ static const char *find_sign(const char *const *names, int count, const char *co
 // VX_COMPONENT_KINDS: none.
 static int other_kind(vx_component_kind kind, const char *const *names, int count)
 {
+    if (find_sign(names, count, llama)) return VX_TEXT_ENCODER;
     int k = 0;
     while (k < VX_COMPONENT_KINDS && (k == (int)kind || !find_sign(names, count, proof[k]))) k++;
     return k;

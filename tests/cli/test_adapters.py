@@ -103,11 +103,49 @@ class Adapters(Case):
                 f.write(b"\x80\x02}q\x00.")
             self.refused("VX-3111", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), "--lora", self.path(name))
 
+    def test_a_part_of_a_model_is_no_adapter(self):
+        table = [("transformer", "--model"), ("text_encoder", "--text-encoder"), ("video_vae", "--video-vae"), ("audio_vae", "--audio-vae")]
+        for part, option in table:
+            for more in ([], ["--lora-allow-partial"]):
+                with self.subTest(part=part, more=more):
+                    files = [os.path.join(folder, n) for folder, _, names in os.walk(os.path.join(model(), part)) for n in names if n.endswith(".safetensors")]
+                    r = self.refused("VX-3005", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), *more, "--lora", files[0])
+                    self.assertIn(f"give it with {option}", r.err)
+
     def test_partial_adapters_are_taken_when_asked_for(self):
         a = self.adapter({**pair(OUT, HIDDEN, INNER), **pair("blocks.44.attn.out_proj", HIDDEN, INNER), "blocks.0.norm1.diff": ("F32", [1], floats([1]))})
         r = self.ok("generate", "-m", model(), *SMALL, "-q", "--json", "--lora", a, "--lora-allow-partial", "--save-latents", self.path("l.safetensors")).json
         self.assertEqual((r["adapters"][0]["modules"], r["adapters"][0]["modules_left_out"], r["adapters"][0]["keys_left_out"]), (1, 1, 1))
         self.assertTrue(any("style.safetensors" in line for line in r["approximations"]), r["approximations"])
+
+    def test_what_is_not_done_is_said_once(self):
+        plain = ["generate", "-m", model(), *SMALL, "--json", "-y", "--save-latents", self.path("l.safetensors")]
+        partial = self.adapter({**pair(OUT, HIDDEN, INNER), **pair("blocks.44.attn.out_proj", HIDDEN, INNER)}, name="partial.safetensors")
+        table = [
+            (["--lora", partial, "--lora-allow-partial"], "partial.safetensors: 1 of its 2 modules are not in this model"),
+            (["--lora", self.adapter(metadata={"alpha": "1"}), "--lora-alpha", "3"], "style.safetensors: your alpha 3 is not used, the file says its own"),
+            (["--lora-mode", "merge"], "lora_mode merge: no adapter is given, nothing to merge"),
+            (["--lora-allow-partial"], "lora_allow_partial: no adapter is given"),
+        ]
+        for more, warning in table:
+            with self.subTest(more=more):
+                r = self.ok(*plain, *more)
+                self.assertEqual((r.err.count(warning), r.json["warnings"].count(warning)), (1, 1), r)
+        r = self.ok(*plain, "--lora", self.adapter(), "--lora-alpha", "3", "--lora-mode", "branch")
+        self.assertNotIn("alpha", str(r.json["warnings"]))
+
+    def test_a_strength_that_is_no_number_is_named(self):
+        r = self.refused("VX-3001", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), "--lora", self.adapter() + ":0,5")
+        self.assertIn("if '0,5' was meant as a strength", r.err)
+
+    def test_results_say_how_the_weights_are_stored(self):
+        r = self.ok("generate", "-m", model(), *SMALL, "--json", "-q", "--save-latents", self.path("l.safetensors"), "-o", self.path("a.mp4")).json
+        formats = r["model"]["formats"]
+        self.assertEqual(sorted(formats), ["audio_vae", "text_encoder", "transformer", "video_vae"])
+        self.assertIn("BF16", formats["transformer"])
+        self.assertEqual(self.ok("inspect", self.path("a.mp4"), "--json").json["request"]["model"]["formats"], formats)
+        again = self.ok("decode", "-m", model(), "--latents", self.path("l.safetensors"), "-o", self.path("b.mp4"), "--json", "-q")
+        self.assertEqual(self.ok("inspect", self.path("b.mp4"), "--json").json["request"]["model"]["formats"], formats, again)
 
     def test_turbo_sets_what_its_adapter_was_made_for(self):
         a = self.adapter(name="minimax-h3-fl2v-turbo-4step-v1.0_768p.safetensors")
@@ -161,6 +199,16 @@ class Adapters(Case):
         text = json.dumps(about)
         for part in ("adapter", "out_proj", "metadata"):
             self.assertIn(part, text)
+
+    def test_verify_reads_the_numbers_of_an_adapter(self):
+        key = f"{OUT}.lora_B.weight"
+        values = [0.1] * (2 * HIDDEN - 1) + [float("inf")]
+        a = self.adapter({**pair(OUT, HIDDEN, INNER), key: ("F32", [HIDDEN, 2], floats(values))})
+        self.ok("inspect", a)
+        r = run("inspect", a, "--verify", "--json")
+        self.assertEqual((r.code, [p["code"] for p in r.json["problems"]]), (1, ["VX-1201"]), r)
+        self.assertIn(f"style.safetensors: tensor '{key}': F32: row {HIDDEN - 1}, column 1 is inf", r.json["problems"][0]["message"])
+        self.ok("inspect", self.adapter(), "--verify")
 
 
 if __name__ == "__main__":
