@@ -170,12 +170,10 @@ static vx_status settle(vx_component *c, vx_qkv_order order, const char *reason)
     return vx_ok();
 }
 
-vx_status vx_component_decide_qkv(vx_component *c, vx_qkv_statement stated)
+// What the files say themselves; *told false: nothing.
+static vx_status by_files(vx_component *c, bool *told)
 {
-    settle(c, c->layout == VX_LAYOUT_DIFFUSERS ? VX_QKV_SPLIT : VX_QKV_INTERLEAVED, "the names");
-    if (c->kind != VX_TRANSFORMER || c->layout == VX_LAYOUT_DIFFUSERS) return vx_ok();
-    if (stated == VX_QKV_STATED_GROUPED) return settle(c, VX_QKV_GROUPED, "--qkv-layout");
-    if (stated == VX_QKV_STATED_INTERLEAVED) return settle(c, VX_QKV_INTERLEAVED, "--qkv-layout");
+    *told = true;
     const char *class_name = json_string_value(json_object_get(c->config, "_class_name"));
     const bool official = class_name && strcmp(class_name, "MiniMaxH3DiTModel") == 0;
     const bool comfy = has_comfy_config(c), deepbeepmeep = is_deepbeepmeep(c);
@@ -192,6 +190,30 @@ vx_status vx_component_decide_qkv(vx_component *c, vx_qkv_statement stated)
     if (has_comfy_markers(c)) return settle(c, VX_QKV_GROUPED, "ComfyUI's markers");
     if (c->shards.indexed) return settle(c, VX_QKV_INTERLEAVED, "the index of an official set");
     if (official) return settle(c, VX_QKV_INTERLEAVED, "the official configuration");
+    *told = false;
+    return vx_ok();
+}
+
+// The user decides, and hears of it where the files say otherwise: the wrong order gives a plausible wrong picture.
+static vx_status by_user(vx_component *c, vx_qkv_order order, bool told)
+{
+    if (told && c->qkv != order)
+        vx_component_note(c, "--qkv-layout %s is used, but %s says %s QKV rows",
+                          order == VX_QKV_GROUPED ? "grouped" : "interleaved", c->qkv_reason,
+                          order == VX_QKV_GROUPED ? "interleaved" : "grouped");
+    return settle(c, order, "--qkv-layout");
+}
+
+vx_status vx_component_decide_qkv(vx_component *c, vx_qkv_statement stated)
+{
+    settle(c, c->layout == VX_LAYOUT_DIFFUSERS ? VX_QKV_SPLIT : VX_QKV_INTERLEAVED, "the names");
+    if (c->kind != VX_TRANSFORMER || c->layout == VX_LAYOUT_DIFFUSERS) return vx_ok();
+    bool told;
+    const vx_status s = by_files(c, &told);
+    if (stated != VX_QKV_BY_FILE)
+        return by_user(c, stated == VX_QKV_STATED_GROUPED ? VX_QKV_GROUPED : VX_QKV_INTERLEAVED, told && !s.code);
+    VX_TRY(s);
+    if (told) return vx_ok();
     const int seen = probe(c);
     if (seen) {
         settle(c, seen > 0 ? VX_QKV_INTERLEAVED : VX_QKV_GROUPED, "the lengths of the rows");
