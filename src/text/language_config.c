@@ -18,8 +18,12 @@ static vx_status shape_of(const vx_component *c, const char *name, int rank, int
     int found;
     vx_component_shape(c, name, &found, shape);
     if (found == rank) return vx_ok();
-    return vx_fail(found ? VX_ERR_TENSOR_SHAPE : VX_ERR_TENSOR_MISSING, "%s: '%s' %s", vx_component_path(c), name,
-                   found ? "has another rank than a text encoder's" : "is missing: this is no Qwen3-VL text encoder");
+    const vx_status s =
+        vx_fail(found ? VX_ERR_TENSOR_SHAPE : VX_ERR_TENSOR_MISSING, "%s: '%s' %s", vx_component_path(c), name,
+                found ? "has another rank than a text encoder's" : "is missing: this is no Qwen3-VL text encoder");
+    const bool tower =
+        !vx_component_has(c, "model.language_model.embed_tokens.weight") && vx_component_has(c, "model.visual.pos_embed.weight");
+    return tower ? vx_remedy(s, "it is a vision tower: give it with --vision, and the text encoder beside it") : s;
 }
 
 static vx_status from_tensors(vx_language_config *g, const vx_component *c)

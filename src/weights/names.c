@@ -254,7 +254,13 @@ vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int 
     if (count == 0) return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s holds no tensors: no %s of MiniMax H3", file, kind_names[kind]);
     if (!find_sign(names, count, proof[kind])) {
         static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
+        static const char *const tower[MOST_HEADS] = { "v.blk", "v.patch_embd" }, *const body[MOST_HEADS] = { "blk",
+                                                                                                              "token_embd" };
         const int other = other_kind(kind, names, count);
+        if (other == VX_TEXT_ENCODER && find_sign(names, count, tower) && !find_sign(names, count, body))
+            return vx_fail_remedy(VX_ERR_MODEL_UNKNOWN, "give it with --vision, beside --text-encoder",
+                                  "%s is not the %s of MiniMax H3, it looks like its text encoder's vision tower", file,
+                                  kind_names[kind]);
         if (other < VX_COMPONENT_KINDS)
             return vx_remedy(vx_fail(VX_ERR_MODEL_UNKNOWN, "%s is not the %s of MiniMax H3, it looks like its %s", file,
                                      kind_names[kind], kind_names[other]),

@@ -215,6 +215,10 @@ class Formats(Case):
         self.assertIn("h3_fl2va.safetensors is no vision tower", r.out)
         r = self.refused("VX-3002", "generate", "-m", os.path.join(root, "text_encoders", "a.safetensors"), *self.parts(), *SMALL, "-q", "--save-latents", self.path("x"))
         self.assertIn("give it with --text-encoder", r.err)
+        tower = self.path("tower.safetensors")
+        write_tensors(tower, {n: t for n, t in text.items() if n.startswith("visual.")})
+        r = self.refused("VX-3105", "generate", "-m", model(), "--text-encoder", tower, *SMALL, "-q", "--save-latents", self.path("x"))
+        self.assertIn("it is a vision tower: give it with --vision", r.err)
         # A part's folder is looked at by itself.
         for part in ("text_encoder", "video_vae", "audio_vae"):
             report = self.ok("inspect", os.path.join(model(), part), "--json").json
