@@ -194,10 +194,11 @@ VX_API const vx_delivery *vx_request_builder_delivery(const vx_request_builder *
 typedef struct vx_stage_plan {
     const char *name; // "text", "encode", "denoise", "decode_audio", "decode_video"
     double flop;
-    uint64_t weight_bytes;                 // read from the checkpoint
-    uint64_t host_bytes;                   // anonymous memory while the stage runs
-    uint64_t device_bytes;                 // on a GPU: activations and scratch
-    uint64_t device_weights, device_least; // on a GPU: weights that the stage keeps there if it can, and the least it can do with
+    uint64_t weight_bytes; // read from the checkpoint
+    uint64_t host_bytes;   // anonymous memory while the stage runs
+    // What a GPU would hold; on the processor these are counted too, as its stages work. Activations and scratch; weights that
+    // the stage keeps there if it can; the least of them that it can do with.
+    uint64_t device_bytes, device_weights, device_least;
 } vx_stage_plan;
 enum { VX_PLAN_STAGES = 5 };
 typedef struct vx_plan {

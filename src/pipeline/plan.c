@@ -166,7 +166,6 @@ static void set_stage(const vx_model *m, vx_stage_plan *stage, vx_component_kind
     stage->flop = counts->flop;
     stage->weight_bytes = (uint64_t)counts->weight_bytes;
     stage->host_bytes = host + (far ? 0 : own);
-    if (!far) return;
     stage->device_bytes = own;
     stage->device_weights = vx_stage_weights(m, kind, &largest);
     stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);
@@ -246,13 +245,12 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint
             VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
             stage->flop += counts.flop;
             *folded = far ? 0 : kept;
-            own = most(own, need.arena + need.scratch + (far ? kept : 0));
+            own = most(own, need.arena + need.scratch + kept);
             host = most(host, most(passing, far ? 0 : need.arena + need.scratch));
         }
     }
     if (!job->conditions.count) return vx_ok();
     stage->host_bytes = host + held + vx_condition_bytes(job) + *latents + *folded;
-    if (!far) return vx_ok();
     stage->device_bytes = own;
     stage->device_weights = vx_stage_weights(job->model, VX_VIDEO_VAE, &largest);
     stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);

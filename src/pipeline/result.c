@@ -259,6 +259,31 @@ static json_t *files_array(const vx_model *m)
     return a;
 }
 
+// What cards of the usual sizes could do with the request, stage by stage: weights stay, or pass through a window, or not even
+// that fits. The stages' own memory is as planned for the model's device; a GPU decodes more tiles at once if it has the room.
+static const char *verdict_of(const vx_stage_plan *stage, uint64_t room)
+{
+    if (stage->device_bytes + stage->device_weights <= room) return "resident";
+    return stage->device_bytes + stage->device_least <= room ? "streamed" : "does not fit";
+}
+
+static json_t *cards_array(const vx_plan *plan)
+{
+    static const int sizes[] = { 24, 48, 80, 96, 141 }; // GB
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint64_t room = (uint64_t)sizes[i] * 1000000000u - VX_DEVICE_RESERVE;
+        json_t *card = json_pack("{s:i}", "gpu_gb", sizes[i]);
+        for (int k = 0; k < VX_PLAN_STAGES; k++)
+            if (plan->stage[k].flop > 0)
+                json_object_set_new(card, plan->stage[k].name, json_string(verdict_of(&plan->stage[k], room)));
+        json_object_set_new(card, "missing_bytes",
+                            json_integer(plan->device_least_bytes > room ? (json_int_t)(plan->device_least_bytes - room) : 0));
+        json_array_append_new(list, card);
+    }
+    return list;
+}
+
 vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
 {
     vx_job *job = vx_alloc_array(1, sizeof *job);
@@ -291,6 +316,7 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
             json_object_set_new(o, "device_least_bytes", json_integer((json_int_t)job->plan.device_least_bytes));
             json_object_set_new(o, "device_available_bytes", json_integer((json_int_t)job->plan.device_available_bytes));
         }
+        json_object_set_new(o, "gpus", cards_array(&job->plan));
         json_object_set_new(o, "model", model_object(model));
         json_object_set_new(o, "files", files_array(model));
         json_object_set_new(o, "warnings", notes_array(&job->notes));

@@ -179,6 +179,15 @@ class Combinations(Case):
         self.assertEqual((a["evaluations"], a["sigma_points"]), (4, 5))
         self.assertEqual((b["evaluations"], b["sigma_points"]), (4, 5))
 
+    def test_a_plan_says_what_cards_can_do_with_the_released_weights(self):
+        self.ok("demo-model", self.path("released"), "--released")
+        for card in self.ok("plan", "-m", self.path("released"), *SMALL, "--json").json["gpus"]:
+            room = card["gpu_gb"]  # the text encoder takes 48 GB and the transformer 40, each alone
+            with self.subTest(gb=room):
+                self.assertEqual(card["text"], "resident" if room > 50 else "streamed")
+                self.assertEqual(card["denoise"], "resident" if room > 42 else "streamed")
+                self.assertEqual((card["decode_video"], card["decode_audio"], card["missing_bytes"]), ("resident", "resident", 0))
+
 
 class Prompts(Case):
     REQUEST = SMALL[:-2]
