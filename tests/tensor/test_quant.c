@@ -54,6 +54,19 @@ static vx_tensor stored(const mini_file *f, const char *name, const char *what)
     return mini_has(f, key) ? mini_tensor(f, key) : (vx_tensor){ 0 };
 }
 
+static vx_quant quant_of(const mini_file *f, const vector_case *c, int64_t k)
+{
+    return (vx_quant){ .kind = c->kind,
+                       .type = c->type,
+                       .rotate = c->rotate,
+                       .group = c->group,
+                       .k = k,
+                       .scale = stored(f, c->name, "scale"),
+                       .block_scale = stored(f, c->name, "block_scale"),
+                       .codebook = stored(f, c->name, "codebook"),
+                       .correction = stored(f, c->name, "correction") };
+}
+
 static void compare(const vector_case *c, vx_tensor want, int64_t r, int64_t begin, const float *got, int64_t count, double most)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -76,15 +89,7 @@ static void decodes_what_the_packages_decode(void **state)
         const vector_case *c = &vector_cases[i];
         const vx_tensor values = stored(&f, c->name, "values"), f32 = stored(&f, c->name, "f32"),
                         bf16 = stored(&f, c->name, "bf16");
-        const vx_quant q = { .kind = c->kind,
-                             .type = c->type,
-                             .rotate = c->rotate,
-                             .group = c->group,
-                             .k = f32.shape[1],
-                             .scale = stored(&f, c->name, "scale"),
-                             .block_scale = stored(&f, c->name, "block_scale"),
-                             .codebook = stored(&f, c->name, "codebook"),
-                             .correction = stored(&f, c->name, "correction") };
+        const vx_quant q = quant_of(&f, c, f32.shape[1]);
         assert_ok(vx_quant_check(&q, values));
         assert_ok(vx_quant_check_scales(&q, values));
         assert_ok(vx_quant_verify(&q, values));
@@ -115,15 +120,7 @@ static void slices_find_their_scales(void **state)
     for (size_t i = 0; i < sizeof vector_cases / sizeof vector_cases[0]; i++) {
         const vector_case *c = &vector_cases[i];
         const vx_tensor values = stored(&f, c->name, "values"), f32 = stored(&f, c->name, "f32");
-        vx_quant q = { .kind = c->kind,
-                       .type = c->type,
-                       .rotate = c->rotate,
-                       .group = c->group,
-                       .k = f32.shape[1],
-                       .scale = stored(&f, c->name, "scale"),
-                       .block_scale = stored(&f, c->name, "block_scale"),
-                       .codebook = stored(&f, c->name, "codebook"),
-                       .correction = stored(&f, c->name, "correction") };
+        vx_quant q = quant_of(&f, c, f32.shape[1]);
         float whole[1024], sliced[1024];
         const int64_t last = values.shape[0] - 1;
         vx_quant_decode(&q, values, last, 0, q.k, false, whole);
