@@ -83,12 +83,17 @@ static bool wants_cudnn(const vx_cuda *cuda, const vx_attention_args *args)
     return cuda->attention == VX_ATTENTION_CUDNN || cudnn_is_faster(cuda, args);
 }
 
+// Speed is nothing there, parity with the processor is.
+static bool is_short(const vx_cuda *cuda, const vx_k_attention *a)
+{
+    return (double)a->sq * (double)a->skv * (double)a->heads * (double)a->head_dim <= (double)cuda->short_products;
+}
+
 static vx_cuda_attention_way own_way(const vx_cuda *cuda, const vx_k_attention *a, vx_dtype dtype)
 {
     enum { HOPPER = 90 };
     if (dtype == VX_F32) return VX_CUDA_ATTENTION_F32;
-    if (a->skv <= cuda->short_keys && vx_k_attention_short_takes(a))
-        return VX_CUDA_ATTENTION_SHORT; // speed is nothing there, parity with the processor is
+    if (is_short(cuda, a) && vx_k_attention_short_takes(a)) return VX_CUDA_ATTENTION_SHORT;
     return cuda->sm == HOPPER && vx_k_attention_sm90_takes(a) ? VX_CUDA_ATTENTION_WGMMA : VX_CUDA_ATTENTION_MMA;
 }
 

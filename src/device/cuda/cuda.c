@@ -309,7 +309,6 @@ vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params)
     cuda->multiprocessors = properties.multiProcessorCount;
     cuda->attention = p.attention;
     cuda->graphs = true;
-    cuda->short_keys = VX_CUDA_SHORT_KEYS;
     cuda->short_products = VX_CUDA_SHORT_PRODUCTS;
     snprintf(cuda->isa, sizeof cuda->isa, "sm_%d", cuda->sm);
     const vx_status s = open_all(cuda);

@@ -23,7 +23,7 @@ typedef enum vx_cuda_attention_way {
     VX_CUDA_ATTENTION_WAYS,
 } vx_cuda_attention_way;
 
-enum { VX_CUDA_SHORT_KEYS = 512, VX_CUDA_SHORT_PRODUCTS = 1 << 27 }; // 70 us of an H200 by product_short.cu
+enum { VX_CUDA_SHORT_PRODUCTS = 1 << 27 }; // 70 us of an H200 by product_short.cu
 
 typedef struct vx_cuda {
     vx_device base;
@@ -31,8 +31,8 @@ typedef struct vx_cuda {
     char isa[16];                     // "sm_90"
     cudaStream_t stream;              // all operators, in order
     vx_attention_choice attention;
-    int64_t short_products; // multiply-adds up to which a product has the processor's bits; tests of cuBLASLt set 0
-    int64_t short_keys;     // up to so many keys attention has the processor's bits; tests of the other kernels set 0
+    // Multiply-adds up to which a product, and each of attention's two, has the processor's bits; tests of the fast kernels set 0.
+    int64_t short_products;
     vx_cuda_attention_way attention_ran;             // the last one; replayed stretches do not count
     int64_t attention_calls[VX_CUDA_ATTENTION_WAYS]; // since the device was made
     void *scratch;

@@ -29,7 +29,7 @@ bool vx_k_attention_sm90_takes(const vx_k_attention *a);
 cudaError_t vx_k_attention_sm90(const vx_k_attention *a, int multiprocessors, cudaStream_t stream);
 // Every architecture from sm_80 on, by mma.sync: head_dim a multiple of 8 up to 256.
 cudaError_t vx_k_attention_any(const vx_k_attention *a, cudaStream_t stream);
-// At most 512 keys: the processor's bits (bf16, f16).
+// The processor's bits (bf16, f16), slowly. One sequence, head_dim up to 256.
 bool vx_k_attention_short_takes(const vx_k_attention *a);
 cudaError_t vx_k_attention_short(const vx_k_attention *a, cudaStream_t stream);
 // f32 data and products (no TF32): q, k, v, out are float.

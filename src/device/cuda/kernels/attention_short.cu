@@ -1,5 +1,6 @@
-// Attention over few keys, all of them in one block of the definition (device/operators.h): the same operations in the same order
-// as the processor's, so the same bits. A block of threads takes one query of one head: logits lie side by side in shared memory.
+// Attention that is too small for speed to matter, by the definition (device/operators.h): the same operations in the same order as
+// the processor's, so the same bits. A block of threads takes one query of one head; the logits of a block of keys lie side by side
+// in shared memory.
 #include "device/cuda/kernels/attention.h"
 #include "tensor/mathf_inline.h"
 
@@ -27,53 +28,79 @@ static __device__ __forceinline__ float dot(const float *q, const uint16_t *k, i
     return sum;
 }
 
+// The greatest of x over the block of threads, all of which get it.
+static __device__ float most_of_all(float x)
+{
+    __shared__ float highest[THREADS / LANES];
+    const int thread = (int)threadIdx.x;
+    for (int o = LANES / 2; o > 0; o /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
+    if (thread % LANES == 0) highest[thread / LANES] = x;
+    __syncthreads();
+    for (int w = 0; w < THREADS / LANES; w++) x = fmaxf(x, highest[w]);
+    return x;
+}
+
+// 32 sums and their tree, in the first warp; the others get 0.
+static __device__ float sum_of(const float *e, int keys)
+{
+    const int thread = (int)threadIdx.x;
+    if (thread >= LANES) return 0.0f;
+    float sum = 0.0f;
+    for (int j = thread; j < keys; j += LANES) sum = __fadd_rn(sum, e[j]);
+    for (int o = LANES / 2; o > 0; o /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, o));
+    return sum;
+}
+
 static __global__ void __launch_bounds__(THREADS) attend_short(vx_k_attention a)
 {
-    __shared__ float q[WIDTH], e[KEYS], highest[THREADS / LANES], total;
+    __shared__ float q[WIDTH], e[KEYS], total;
     const int width = (int)a.head_dim, thread = (int)threadIdx.x;
     const int64_t i = blockIdx.x, head = blockIdx.y, group = head / (a.heads / a.kv_heads);
-    const int keys = (int)(a.causal ? i + 1 : a.skv);
+    const int64_t all = a.causal ? i + 1 : a.skv;
     const uint16_t *query = (const uint16_t *)a.q + i * a.q_row + head * a.q_head;
     for (int x = thread; x < width; x += THREADS) q[x] = widened(query[x], a.f16);
     __syncthreads();
 
-    float most = -INFINITY;
-    for (int j = thread; j < keys; j += THREADS) {
-        const uint16_t *key = (const uint16_t *)a.k + j * a.k_row + group * a.k_head;
-        e[j] = __fmul_rn(dot(q, key, width, a.f16), a.scale);
-        most = e[j] > most ? e[j] : most;
-    }
-    for (int o = LANES / 2; o > 0; o /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, o));
-    if (thread % LANES == 0) highest[thread / LANES] = most;
-    __syncthreads();
-    for (int w = 0; w < THREADS / LANES; w++) most = fmaxf(most, highest[w]);
-
-    for (int j = thread; j < keys; j += THREADS) e[j] = vx_expf_inline(__fsub_rn(e[j], most));
-    __syncthreads();
-    if (thread < LANES) { // 32 sums, then their tree
-        float sum = 0.0f;
-        for (int j = thread; j < keys; j += LANES) sum = __fadd_rn(sum, e[j]);
-        for (int o = LANES / 2; o > 0; o /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, o));
-        if (thread == 0) total = sum;
-    }
-    __syncthreads();
-
-    uint16_t *out = (uint16_t *)a.out + i * a.out_row + head * a.out_head;
-    const uint16_t *value = (const uint16_t *)a.v + group * a.v_head;
-    for (int x = thread; x < width; x += THREADS) {
-        float sum = 0.0f;
-        for (int j = 0; j < (keys + 1) / 2 * 2; j++) {
-            const int at = a.f16 ? j : j ^ 1;
-            if (at >= keys) continue; // the twin of the last: weight zero
-            sum = __fmaf_rn(widened(rounded(e[at], a.f16), a.f16), widened(value[at * a.v_row + x], a.f16), sum);
+    float most = -INFINITY, weight = 0.0f, out[WIDTH / THREADS] = { 0 }; // weight: the denominator, in the first warp
+    for (int64_t first = 0; first < all; first += KEYS) {
+        const int keys = (int)(all - first < KEYS ? all - first : KEYS);
+        const uint16_t *key = (const uint16_t *)a.k + first * a.k_row + group * a.k_head;
+        float now = most;
+        for (int j = thread; j < keys; j += THREADS) {
+            e[j] = __fmul_rn(dot(q, key + j * a.k_row, width, a.f16), a.scale);
+            now = e[j] > now ? e[j] : now;
         }
-        out[x] = rounded(__fdiv_rn(sum, total), a.f16);
+        now = most_of_all(now);
+        const float correction = most == now ? 1.0f : vx_expf_inline(__fsub_rn(most, now));
+        most = now;
+        for (int j = thread; j < keys; j += THREADS) e[j] = vx_expf_inline(__fsub_rn(e[j], most));
+        __syncthreads();
+        weight = __fadd_rn(__fmul_rn(weight, correction), sum_of(e, keys));
+
+        const uint16_t *value = (const uint16_t *)a.v + first * a.v_row + group * a.v_head;
+        for (int n = 0; n < WIDTH / THREADS; n++) {
+            const int x = thread + n * THREADS;
+            if (x >= width) break;
+            float sum = first && correction != 1.0f ? __fmul_rn(out[n], correction) : out[n];
+            for (int j = 0; j < (keys + 1) / 2 * 2; j++) {
+                const int at = a.f16 ? j : j ^ 1;
+                if (at >= keys) continue; // the twin of the last: weight zero
+                sum = __fmaf_rn(widened(rounded(e[at], a.f16), a.f16), widened(value[at * a.v_row + x], a.f16), sum);
+            }
+            out[n] = sum;
+        }
+        __syncthreads(); // e is read
     }
+    if (thread == 0) total = weight;
+    __syncthreads();
+    uint16_t *to = (uint16_t *)a.out + i * a.out_row + head * a.out_head;
+    for (int n = 0; n < WIDTH / THREADS && thread + n * THREADS < width; n++)
+        to[thread + n * THREADS] = rounded(__fdiv_rn(out[n], total), a.f16);
 }
 
 bool vx_k_attention_short_takes(const vx_k_attention *a)
 {
-    return a->skv <= KEYS && a->head_dim <= WIDTH && a->batch <= 1 && a->heads <= 65535;
+    return a->head_dim <= WIDTH && a->batch <= 1 && a->heads <= 65535;
 }
 
 cudaError_t vx_k_attention_short(const vx_k_attention *a, cudaStream_t stream)
