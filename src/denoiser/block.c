@@ -10,12 +10,35 @@ static int64_t aligned(int64_t elements)
     return vx_ceil_div(elements, WIDE_ALIGN) * WIDE_ALIGN;
 }
 
-// While attention runs, `wide` holds   [rows, 3*inner] q, k, v | [rows, inner] output
-// while the MLP runs, a chunk's        [chunk, 2*ffn] gate and value | [chunk, ffn] their product
+static int64_t inner_of(const vx_denoiser_config *config)
+{
+    return config->heads * config->head_dim;
+}
+
+// For attention `wide` holds      [rows, 3*inner] q, k, v, then [rows, hidden] the projection of what `narrow` has of them
+// while the MLP runs, a chunk's   [chunk, 2*ffn] gate and value | [chunk, ffn] their product
 int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows)
 {
-    const int64_t inner = config->heads * config->head_dim, chunk = vx_min_i64(rows, VX_DENOISER_CHUNK);
-    return vx_max_i64(aligned(rows * 3 * inner) + rows * inner, aligned(chunk * 2 * config->ffn) + chunk * config->ffn);
+    const int64_t attention = rows * vx_max_i64(3 * inner_of(config), config->hidden);
+    const int64_t chunk = vx_min_i64(rows, VX_DENOISER_CHUNK);
+    return vx_max_i64(attention, aligned(chunk * 2 * config->ffn) + chunk * config->ffn);
+}
+
+// Rows that go into a product, [rows, hidden], or attention's, [rows, inner].
+int64_t vx_denoiser_narrow(const vx_denoiser_config *config, int64_t rows)
+{
+    return rows * vx_max_i64(inner_of(config), config->hidden);
+}
+
+// The first [rows, columns] of a buffer.
+static vx_tensor top_of(vx_tensor buffer, int64_t rows, int64_t columns)
+{
+    return vx_tensor_reshape(vx_tensor_slice(buffer, 0, 0, rows * columns), 2, (const int64_t[]){ rows, columns });
+}
+
+static vx_tensor h_of(const vx_denoiser_buffers *b)
+{
+    return top_of(b->narrow, b->x.shape[0], b->x.shape[1]);
 }
 
 static vx_tensor carve(vx_tensor wide, int64_t *at, int64_t rows, int64_t columns)
@@ -38,15 +61,13 @@ static vx_tensor heads_of(vx_tensor product, const vx_qkv *qkv, int which, const
     return t;
 }
 
-// h = attention(h)
+// *y = attention(h), in `wide`; h is overwritten.
 static vx_status attention(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
-                           const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
+                           const vx_denoiser_buffers *b, const vx_denoiser_rows *rows, vx_tensor *y)
 {
-    const int64_t inner = k->heads * k->head_dim, count = b->h.shape[0];
-    int64_t at = 0;
-    vx_tensor product = carve(b->wide, &at, count, 3 * inner);
-    vx_tensor out = carve(b->wide, &at, count, inner);
-    VX_TRY(vx_linear(dev, product, b->h, &block->qkv.weight));
+    const int64_t count = b->x.shape[0];
+    vx_tensor product = top_of(b->wide, count, 3 * inner_of(k)), out = top_of(b->narrow, count, inner_of(k));
+    VX_TRY(vx_linear(dev, product, h_of(b), &block->qkv.weight));
     vx_tensor q = heads_of(product, &block->qkv, 0, k);
     vx_tensor key = heads_of(product, &block->qkv, 1, k);
     vx_tensor v = heads_of(product, &block->qkv, 2, k);
@@ -59,19 +80,20 @@ static vx_status attention(vx_device *dev, const vx_denoiser_config *k, const vx
     }
     VX_TRY(vx_qk_norm_rope(dev, q, key, &rope));
     VX_TRY(vx_attention(dev, vx_tensor_split(out, 1, k->head_dim), q, key, v, &(vx_attention_params){ 0 }));
-    return vx_linear(dev, b->h, out, &block->out_proj);
+    *y = top_of(b->wide, count, k->hidden); // q, k, v are read
+    return vx_linear(dev, *y, out, &block->out_proj);
 }
 
-vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
-                              const vx_denoiser_buffers *b)
+vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block, vx_tensor rows,
+                              vx_tensor wide)
 {
-    const int64_t count = b->h.shape[0];
+    const int64_t count = rows.shape[0];
     for (int64_t begin = 0; begin < count; begin += VX_DENOISER_CHUNK) {
         const int64_t end = vx_min_i64(begin + VX_DENOISER_CHUNK, count);
         int64_t at = 0;
-        vx_tensor u = carve(b->wide, &at, end - begin, 2 * k->ffn);
-        vx_tensor y = carve(b->wide, &at, end - begin, k->ffn);
-        vx_tensor h = vx_tensor_slice(b->h, 0, begin, end);
+        vx_tensor u = carve(wide, &at, end - begin, 2 * k->ffn);
+        vx_tensor y = carve(wide, &at, end - begin, k->ffn);
+        vx_tensor h = vx_tensor_slice(rows, 0, begin, end);
         VX_TRY(vx_linear(dev, u, h, &block->fc1));
         VX_TRY(vx_swiglu(dev, y, u, block->gate_first));
         VX_TRY(vx_linear(dev, h, y, &block->fc2));
@@ -87,25 +109,26 @@ vx_tensor vx_denoiser_part(vx_tensor table, int64_t part)
 static vx_status run_plain(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
                            const vx_denoiser_buffers *b)
 {
-    VX_TRY(vx_rms_norm(dev, b->h, b->x, block->norm1, k->norm_eps, VX_NORM_ROUND_ONCE));
-    VX_TRY(attention(dev, k, block, b, NULL));
-    VX_TRY(vx_add(dev, b->x, b->h));
-    VX_TRY(vx_rms_norm(dev, b->h, b->x, block->norm2, k->norm_eps, VX_NORM_ROUND_ONCE));
-    VX_TRY(vx_denoiser_run_mlp(dev, k, block, b));
-    return vx_add(dev, b->x, b->h);
+    vx_tensor h = h_of(b), y;
+    VX_TRY(vx_rms_norm(dev, h, b->x, block->norm1, k->norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(attention(dev, k, block, b, NULL, &y));
+    VX_TRY(vx_add(dev, b->x, y));
+    VX_TRY(vx_rms_norm(dev, h, b->x, block->norm2, k->norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(vx_denoiser_run_mlp(dev, k, block, h, b->wide));
+    return vx_add(dev, b->x, h);
 }
 
 vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
                                 const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
 {
     if (!rows) return run_plain(dev, config, block, b);
-    vx_tensor m[VX_MODULATIONS];
+    vx_tensor m[VX_MODULATIONS], h = h_of(b), y;
     for (int i = 0; i < VX_MODULATIONS; i++) m[i] = vx_denoiser_part(rows->modulation, i);
     const float eps = config->norm_eps;
-    VX_TRY(vx_rms_norm_modulate(dev, b->h, b->x, block->norm1, m[VX_SHIFT_MSA], m[VX_SCALE_MSA], rows->map, eps));
-    VX_TRY(attention(dev, config, block, b, rows));
-    VX_TRY(vx_gate_add(dev, b->x, b->h, m[VX_GATE_MSA], rows->map));
-    VX_TRY(vx_rms_norm_modulate(dev, b->h, b->x, block->norm2, m[VX_SHIFT_MLP], m[VX_SCALE_MLP], rows->map, eps));
-    VX_TRY(vx_denoiser_run_mlp(dev, config, block, b));
-    return vx_gate_add(dev, b->x, b->h, m[VX_GATE_MLP], rows->map);
+    VX_TRY(vx_rms_norm_modulate(dev, h, b->x, block->norm1, m[VX_SHIFT_MSA], m[VX_SCALE_MSA], rows->map, eps));
+    VX_TRY(attention(dev, config, block, b, rows, &y));
+    VX_TRY(vx_gate_add(dev, b->x, y, m[VX_GATE_MSA], rows->map));
+    VX_TRY(vx_rms_norm_modulate(dev, h, b->x, block->norm2, m[VX_SHIFT_MLP], m[VX_SCALE_MLP], rows->map, eps));
+    VX_TRY(vx_denoiser_run_mlp(dev, config, block, h, b->wide));
+    return vx_gate_add(dev, b->x, h, m[VX_GATE_MLP], rows->map);
 }

@@ -42,13 +42,14 @@ const vx_weight *vx_denoiser_head_weight(const vx_denoiser *d, bool audio, int64
 
 vx_status vx_denoiser_config_read(vx_denoiser_config *out, vx_component *component);
 
-// Activations of one pass. A block reads x and leaves it updated; h and wide hold nothing between blocks.
+// Activations of one pass. A block reads x and leaves it updated; narrow and wide hold nothing between blocks.
 typedef struct vx_denoiser_buffers {
-    vx_tensor x, h; // [rows, hidden] act
-    vx_tensor wide; // [elements] act: query, key, value and attention output, or a chunk of the MLP
+    vx_tensor x;            // [rows, hidden] act
+    vx_tensor narrow, wide; // [elements] act: h [rows, hidden] or attention's output; query, key and value, or a chunk of the MLP
 } vx_denoiser_buffers;
 
-// The widest steps, for `rows` rows, in elements of `wide`.
+// The widest steps, for `rows` rows, in elements of `narrow` and `wide`.
+int64_t vx_denoiser_narrow(const vx_denoiser_config *config, int64_t rows);
 int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows);
 // Rows of one chunk of the MLP and of the heads: bounds their buffers; every row is computed by itself, so the size shows
 // in nothing else.
@@ -63,9 +64,9 @@ typedef struct vx_denoiser_rows {
 
 vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
                                 const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows);
-// h = fc2(swiglu(fc1(h))), a chunk of rows at a time.
-vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
-                              const vx_denoiser_buffers *buffers);
+// h = fc2(swiglu(fc1(h))), h [rows, hidden], a chunk of rows at a time, in `wide`.
+vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block, vx_tensor h,
+                              vx_tensor wide);
 // [table, parts, n] -> [table, n], one of the parts.
 vx_tensor vx_denoiser_part(vx_tensor table, int64_t part);
 

@@ -152,7 +152,7 @@ static void take_arena(vx_denoiser_request *r, vx_arena *arena)
     r->time_map = vx_arena_tensor(arena, VX_I32, rows);
     r->flags = vx_arena_tensor(arena, VX_I32, flag_count(r->denoiser));
     r->buffers.x = vx_arena_tensor(arena, r->act, rows, hidden);
-    r->buffers.h = vx_arena_tensor(arena, r->act, rows, hidden);
+    r->buffers.narrow = vx_arena_tensor(arena, r->act, vx_denoiser_narrow(k, rows));
     // The widest of: a block, the prompt cast to act, a chunk of the heads' input in f32.
     int64_t wide = vx_max_i64(vx_denoiser_wide(k, rows), r->layout->text_rows * k->text_dim);
     wide = vx_max_i64(wide, 2 * vx_min_i64(rows, VX_DENOISER_CHUNK) * hidden);
@@ -179,7 +179,7 @@ static vx_status refine_text(vx_denoiser_request *r, vx_tensor prompt)
         VX_TRY(vx_copy(dev, in, prompt));
     }
     VX_TRY(vx_linear(dev, r->text, in, &d->condition));
-    const vx_denoiser_buffers b = { r->text, vx_tensor_slice(r->buffers.h, 0, 0, rows), r->buffers.wide };
+    const vx_denoiser_buffers b = { r->text, r->buffers.narrow, r->buffers.wide };
     for (int64_t i = 0; i < k->refiner_layers; i++)
         VX_TRY_IN(vx_denoiser_run_block(dev, k, &d->refiner[i], &b, NULL), "refiner block %lld", (long long)i);
     VX_TRY(vx_rms_norm(dev, r->text, r->text, d->refiner_norm, k->final_norm_eps, VX_NORM_ROUND_ONCE));
@@ -317,7 +317,8 @@ static vx_status head(vx_denoiser_request *r, int64_t begin, const vx_weight *we
     vx_tensor shift = vx_denoiser_part(r->head, 0), scale = vx_denoiser_part(r->head, 1);
     for (int64_t at = 0; at < rows; at += VX_DENOISER_CHUNK) {
         const int64_t n = vx_min_i64(VX_DENOISER_CHUNK, rows - at), row = begin + at;
-        vx_tensor x = vx_tensor_slice(r->buffers.x, 0, row, row + n), h = vx_tensor_slice(r->buffers.h, 0, 0, n);
+        vx_tensor x = vx_tensor_slice(r->buffers.x, 0, row, row + n);
+        vx_tensor h = vx_tensor_of(r->buffers.narrow.data, r->act, n, hidden);
         vx_tensor map = vx_tensor_slice(r->time_map, 0, row, row + n);
         VX_TRY(vx_rms_norm_modulate(r->dev, h, x, d->final_norm, shift, scale, map, d->config.final_norm_eps));
         if (r->act != VX_F32) {

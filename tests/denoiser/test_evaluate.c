@@ -418,16 +418,15 @@ static void rows_behind_the_first_chunk_are_computed(void **state)
     open_model(&r, t, tiny_official_config);
     assert_ok(vx_device_cpu_create(&r.dev, &(vx_cpu_params){ .threads = 2 }));
     const vx_denoiser_config *k = vx_denoiser_config_of(r.denoiser);
-    const int64_t wide = vx_denoiser_wide(k, ROWS);
-    assert_ok(vx_arena_create(r.dev, &r.arena, (size_t)(ROWS * TINY_HIDDEN + wide) * 2 + 4 * VX_ARENA_ALIGN));
-    const vx_denoiser_buffers b = { .h = vx_arena_tensor(r.arena, VX_BF16, ROWS, TINY_HIDDEN),
-                                    .wide = vx_arena_tensor(r.arena, VX_BF16, wide) };
-    uint16_t *h = b.h.data, first[PERIOD * TINY_HIDDEN];
+    const int64_t scratch = vx_denoiser_wide(k, ROWS);
+    assert_ok(vx_arena_create(r.dev, &r.arena, (size_t)(ROWS * TINY_HIDDEN + scratch) * 2 + 4 * VX_ARENA_ALIGN));
+    vx_tensor rows = vx_arena_tensor(r.arena, VX_BF16, ROWS, TINY_HIDDEN), wide = vx_arena_tensor(r.arena, VX_BF16, scratch);
+    uint16_t *h = rows.data, first[PERIOD * TINY_HIDDEN];
     float values[PERIOD * TINY_HIDDEN];
     tiny_values(values, "rows", PERIOD * TINY_HIDDEN, 2, 0);
     for (int i = 0; i < ROWS * TINY_HIDDEN; i++) h[i] = vx_f32_to_bf16(values[i % (PERIOD * TINY_HIDDEN)]);
     memcpy(first, h, sizeof first);
-    assert_ok(vx_denoiser_run_mlp(r.dev, k, &r.denoiser->blocks[0], &b));
+    assert_ok(vx_denoiser_run_mlp(r.dev, k, &r.denoiser->blocks[0], rows, wide));
     assert_memory_not_equal(h, first, sizeof first);
     for (int i = 0; i < ROWS * TINY_HIDDEN; i++) assert_int_equal(h[i], h[i % (PERIOD * TINY_HIDDEN)]);
     close_rig(&r);

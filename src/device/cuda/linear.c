@@ -17,7 +17,7 @@
 enum {
     STEP = 64,               // columns of a tile are a multiple: everything stays aligned
     WEIGHT_TILE = 128 << 20, // bytes of a weight that was widened or decoded
-    SUM_TILE = 256 << 20,    // bytes of f32 sums on their way to out
+    SUM_TILE = 64 << 20,     // bytes of f32 sums on their way to out
     BRANCH_ROWS = 8192,      // rows of x that a branch takes at once
     ALIGN = 256,
 };
