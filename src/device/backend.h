@@ -125,20 +125,21 @@ typedef struct vx_attention_args {
     bool causal;
 } vx_attention_args;
 
-// Of vx_conv1d and vx_conv_transpose1d. Everything is f32 and contiguous except that rows of x, out and residual may have
-// any stride between them. stride, dilation >= 1.
+// Of vx_conv1d and vx_conv_transpose1d. Everything is f32 and contiguous except that x, out and residual, [channels, lines, length]
+// (a single line has an axis of 1), may have any stride between channels and between lines. stride, dilation >= 1.
 typedef struct vx_conv1d_args {
     vx_tensor out, x, w, bias, residual;
     int64_t stride, padding, dilation;
 } vx_conv1d_args;
 typedef vx_conv1d_args vx_conv_transpose1d_args;
 
+// out, x [channels, lines, length] as of a convolution
 typedef struct vx_snake_alias_free_args {
     vx_tensor out, x, alpha, beta, up, down;
 } vx_snake_alias_free_args;
 
 typedef struct vx_snake_args {
-    vx_tensor out, x, alpha;
+    vx_tensor out, x, alpha; // likewise
 } vx_snake_args;
 
 // [channels, frames, rows, columns]; only columns stand side by side. Frames, rows, columns in the arrays; strides >= 1.

@@ -127,7 +127,7 @@ vx_cost vx_cost_attention(const vx_attention_args *a)
 vx_cost vx_cost_conv1d(const vx_conv1d_args *a)
 {
     vx_cost cost = moves(a->out, size_of(a->x) + size_of(a->residual), size_of(a->w) + size_of(a->bias));
-    cost.flop = 2.0 * (double)vx_tensor_count(a->w) * (double)a->out.shape[1];
+    cost.flop = 2.0 * (double)vx_tensor_count(a->w) * (double)(a->out.shape[1] * a->out.shape[2]);
     return cost;
 }
 
@@ -135,7 +135,7 @@ vx_cost vx_cost_conv1d(const vx_conv1d_args *a)
 vx_cost vx_cost_conv_transpose1d(const vx_conv1d_args *a)
 {
     vx_cost cost = moves(a->out, size_of(a->x) + size_of(a->residual), size_of(a->w) + size_of(a->bias));
-    cost.flop = 2.0 * (double)vx_tensor_count(a->w) * (double)a->x.shape[1];
+    cost.flop = 2.0 * (double)vx_tensor_count(a->w) * (double)(a->x.shape[1] * a->x.shape[2]);
     return cost;
 }
 

@@ -135,12 +135,14 @@ typedef struct vx_attention_params {
 vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, vx_tensor v, const vx_attention_params *params);
 
 // ---- convolution and audio, f32 ----
+// A line is a signal over time. Where [c, l] stands, [c, lines, l] is taken too, by all tensors of the call alike: lines that share
+// the weights and know nothing of each other (the channels of a clip). Each has the bits of a call of its own.
 typedef struct vx_conv1d_params {
     int64_t stride, padding, dilation; // 0 = 1, 0, 1
     vx_tensor bias;                    // [out channels] f32 or rank 0
     vx_tensor residual;                // as out, added after the bias; may be out itself; or rank 0
 } vx_conv1d_params;
-// Cross-correlation with zero padding.   out [co, lo]   x [ci, l]   w [co, ci, kernel] f32, contiguous
+// Cross-correlation with zero padding at both ends of a line.   out [co, lo]   x [ci, l]   w [co, ci, kernel] f32, contiguous
 // Sum over (kernel tap, channel): taps outer, channels inner, both increasing, fma.
 vx_status vx_conv1d(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor w, const vx_conv1d_params *params);
 // Transposed: out[o, n] = b[o] + sum over i, j with n + padding - j = stride*t of w[i,o,j] x[i,t].   w [ci, co, kernel]

@@ -57,19 +57,22 @@ static const layer clip[] = {
     { "level 2, 5 frames", 4, 256, 256, 5, 64, 64, 3, 3, 1, 1, 0, 0 },
     { "level 4, 5 frames", 4, 512, 512, 5, 16, 16, 3, 3, 1, 1, 0, 0 },
 };
-#define LINE(name, count, ci, co, n, k, stride)             \
+// Sound: both channels of a clip, as lines.
+enum { LINES = 2 };
+#define LINE(name, count, ci, co, n, k, stride)                 \
+    {                                                           \
+        name, count, ci, co, LINES, 1, n, 1, k, stride, 1, 0, 0 \
+    }
+#define TWICE(name, ci, co, n, k, stride)                   \
     {                                                       \
-        name, count, ci, co, 1, 1, n, 1, k, stride, 1, 0, 0 \
+        name, 1, ci, co, LINES, 1, n, 1, k, stride, 1, 1, 0 \
     }
-#define TWICE(name, ci, co, n, k, stride)               \
-    {                                                   \
-        name, 1, ci, co, 1, 1, n, 1, k, stride, 1, 1, 0 \
+#define DILATED(name, count, c, n, k)                    \
+    {                                                    \
+        name, count, c, c, LINES, 1, n, 1, k, 1, 3, 0, 0 \
     }
-#define STAGE(i, c, n)                                                                                                  \
-    { "stage " i " k3", 6, c, c, 1, 1, n, 1, 3, 1, 3, 0, 0 }, { "stage " i " k7", 6, c, c, 1, 1, n, 1, 7, 1, 3, 0, 0 }, \
-    {                                                                                                                   \
-        "stage " i " k11", 6, c, c, 1, 1, n, 1, 11, 1, 3, 0, 0                                                          \
-    }
+#define STAGE(i, c, n) \
+    DILATED("stage " i " k3", 6, c, n, 3), DILATED("stage " i " k7", 6, c, n, 7), DILATED("stage " i " k11", 6, c, n, 11)
 static const layer decode[] = {
     LINE("in_proj", 1, 32, 2048, 207, 1, 1),  LINE("conv_pre", 1, 2048, 1024, 207, 7, 1),
     TWICE("ups 0", 1024, 512, 207, 9, 5),     STAGE("0", 512, 1035),
@@ -81,7 +84,7 @@ static const layer decode[] = {
     TWICE("ups 6", 16, 8, 82800, 4, 2),       STAGE("6", 8, 165600),
     LINE("conv_post", 1, 8, 1, 165600, 7, 1),
 };
-#define UNITS(i, c, n) { "stage " i " k7", 3, c, c, 1, 1, n, 1, 7, 1, 3, 0, 0 }, LINE("stage " i " k1", 3, c, c, n, 1, 1)
+#define UNITS(i, c, n) DILATED("stage " i " k7", 3, c, n, 7), LINE("stage " i " k1", 3, c, c, n, 1, 1)
 static const layer encode[] = {
     LINE("first", 1, 1, 64, 165600, 7, 1),      UNITS("1", 64, 165600),
     LINE("down 1", 1, 64, 128, 165600, 4, 2),   UNITS("2", 128, 82800),
@@ -248,9 +251,23 @@ static void run_snakes(const bench *b)
     double sum = 0;
     printf("alias-free activation, us:");
     for (int i = 0, length = 1035; i < 7; length *= i == 0 ? 5 : 2, i++) {
-        const vx_k_snake s = {
-            b->out, b->x, length, length, channels[i], length, b->w, b->w + 4096, b->bias, b->bias, 1, 1, 1, 1
-        };
+        const vx_k_snake s = { .out = b->out,
+                               .x = b->x,
+                               .out_stride = LINES * length,
+                               .x_stride = LINES * length,
+                               .out_line = length,
+                               .x_line = length,
+                               .channels = channels[i],
+                               .lines = LINES,
+                               .length = length,
+                               .alpha = b->w,
+                               .beta = b->w + 4096,
+                               .up = b->bias,
+                               .down = b->bias,
+                               .alpha_stride = 1,
+                               .beta_stride = 1,
+                               .up_stride = 1,
+                               .down_stride = 1 };
         const double us = time_of(b, run_snake, &s, 0, 3);
         printf(" %dx%d %.1f", channels[i], length, us);
         sum += 18 * us;

@@ -138,17 +138,30 @@ static const line_case line_cases[] = {
     { "encoder: dilated by nine", false, 128, 128, 7, 1, 27, 9, 2070, 2070 },
 };
 
-static void run_line(const line_case *c, int way, int64_t gap)
+// [channels, lines, length] with `gap` numbers behind every row; `apart`: the lines stand one after the other, not the channels.
+// 0 lines: a plain [channels, length].
+static vx_tensor lines_of(int64_t channels, int64_t lines, int64_t length, int64_t gap, bool apart)
+{
+    const int64_t row = length + gap;
+    vx_tensor t = lines ? vx_tensor_of(NULL, VX_F32, channels, lines, length) : vx_tensor_of(NULL, VX_F32, channels, length);
+    if (lines) t.stride[1] = apart ? channels * row + gap : row;
+    t.stride[0] = apart || !lines ? row : lines * row + gap;
+    return t;
+}
+static int64_t span_of(vx_tensor t)
+{
+    return t.shape[0] * t.stride[0] + (t.rank == 3 ? t.shape[1] * t.stride[1] : 0);
+}
+
+static void run_line(const line_case *c, int way, int64_t gap, int64_t lines, bool apart)
 {
     vx_arena *arena = new_arena();
-    both x = make(arena, VX_F32, c->ci * (c->length + gap)), w = make(arena, VX_F32, c->ci * c->co * c->kernel);
-    both out = make(arena, VX_F32, c->co * (c->out_length + gap)), residual = make(arena, VX_F32, out.span);
+    const vx_tensor sx = lines_of(c->ci, lines, c->length, gap, apart), so = lines_of(c->co, lines, c->out_length, gap, !apart);
+    both x = make(arena, VX_F32, span_of(sx)), w = make(arena, VX_F32, c->ci * c->co * c->kernel);
+    both out = make(arena, VX_F32, span_of(so)), residual = make(arena, VX_F32, out.span);
     both bias = make(arena, VX_F32, c->co);
-    vx_tensor sx = vx_tensor_of(NULL, VX_F32, c->ci, c->length), so = vx_tensor_of(NULL, VX_F32, c->co, c->out_length);
     vx_tensor sw = vx_tensor_of(NULL, VX_F32, c->transposed ? c->ci : c->co, c->transposed ? c->co : c->ci, c->kernel);
     const vx_tensor sb = vx_tensor_of(NULL, VX_F32, c->co);
-    sx.stride[0] = c->length + gap;
-    so.stride[0] = c->out_length + gap;
     if (way != IN_PLACE) poison(&out);
     for (int far = 0; far < 2; far++) {
         vx_tensor (*view)(const both *, vx_tensor) = far ? far_view : near_view;
@@ -162,9 +175,10 @@ static void run_line(const line_case *c, int way, int64_t gap)
         if (s.code != VX_OK) fail_msg("%s: %s", c->says, s.message);
     }
     char what[160];
-    snprintf(what, sizeof what, "%s: %lld -> %lld channels, %lld taps, stride %lld, padding %lld, dilation %lld, %lld, way %d",
+    snprintf(what, sizeof what,
+             "%s: %lld -> %lld channels, %lld taps, stride %lld, padding %lld, dilation %lld, %lld lines of %lld, way %d",
              c->says, (long long)c->ci, (long long)c->co, (long long)c->kernel, (long long)c->stride, (long long)c->padding,
-             (long long)c->dilation, (long long)c->length, way);
+             (long long)c->dilation, (long long)lines, (long long)c->length, way);
     assert_same(&out, what);
     both *all[] = { &x, &w, &out, &residual, &bias };
     for (int i = 0; i < 5; i++) drop(all[i]);
@@ -175,7 +189,10 @@ static void lines_have_the_cpus_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof line_cases / sizeof *line_cases; i++)
-        for (int way = 0; way < WAYS; way++) run_line(&line_cases[i], way, way == OF_A_FILE ? 0 : 3);
+        for (int way = 0; way < WAYS; way++) {
+            run_line(&line_cases[i], way, way == OF_A_FILE ? 0 : 3, 0, false);
+            run_line(&line_cases[i], way, way == OF_A_FILE ? 0 : 3, way == PLAIN ? 3 : 2, way == IN_PLACE);
+        }
 }
 
 static void any_line_has_the_cpus_bits(void **state)
@@ -194,7 +211,7 @@ static void any_line_has_the_cpus_bits(void **state)
         c.out_length = c.transposed ? (c.length - 1) * c.stride - 2 * c.padding + c.kernel + between(0, c.stride - 1)
                        : c.length + 2 * c.padding < reach ? 0
                                                           : (c.length + 2 * c.padding - reach) / c.stride + 1;
-        if (c.out_length > 0) run_line(&c, (int)between(0, WAYS - 1), between(0, 4));
+        if (c.out_length > 0) run_line(&c, (int)between(0, WAYS - 1), between(0, 4), between(0, 3), i % 3 == 0);
     }
 }
 
@@ -377,53 +394,104 @@ static void every_tile_has_the_same_bits(void **state)
     }
 }
 
+// The same of lines, transposed: planes are phases and lines.
+static void every_tile_takes_lines(void **state)
+{
+    (void)state;
+    static const int channels[] = { 32, 21 };
+    enum { LINES = 3, PHASES = 5, TAPS = 9, CO = 137, LENGTH = 110, OUT = LENGTH * PHASES };
+    for (int n = 0; n < 2; n++) {
+        const int ci = channels[n];
+        vx_arena *arena = new_arena();
+        const vx_tensor sx = lines_of(ci, LINES, LENGTH, 1, true), so = lines_of(CO, LINES, OUT, 3, false);
+        both x = make(arena, VX_F32, span_of(sx)), w = make(arena, VX_F32, (int64_t)CO * ci * TAPS);
+        both out = make(arena, VX_F32, span_of(so));
+        poison(&out);
+        assert_ok(vx_conv_transpose1d(cpu, near_view(&out, so), near_view(&x, sx),
+                                      near_view(&w, vx_tensor_of(NULL, VX_F32, ci, CO, TAPS)),
+                                      &(vx_conv1d_params){ .stride = PHASES, .padding = (TAPS - PHASES) / 2 }));
+        vx_k_conv c = { .x = x.far.data, .x_channel = sx.stride[0], .x_frame = sx.stride[1], .ci = ci, .frames = LINES };
+        c.rows = c.out_rows = 1;
+        c.columns = LENGTH;
+        c.out = out.far.data;
+        c.out_channel = so.stride[0];
+        c.out_frame = so.stride[1];
+        c.co = CO;
+        c.out_frames = LINES;
+        c.out_columns = OUT;
+        c.w = w.far.data;
+        for (int i = 0; i < AXES; i++) c.taps[i] = c.stride[i] = 1;
+        c.taps[2] = TAPS;
+        c.phases = c.stride[2] = PHASES;
+        c.pad[2] = (TAPS - PHASES) / 2;
+        c.dilation = 1;
+        c.packed = vx_arena_tensor(arena, VX_F32, (int64_t)vx_k_conv_packed(&c)).data;
+        float *empty = vx_alloc((size_t)out.span * 4);
+        assert_non_null(empty);
+        for (int64_t i = 0; i < out.span; i++) empty[i] = NAN;
+        for (int tile = 0; tile < VX_K_CONV_TILES; tile++) {
+            char what[64];
+            snprintf(what, sizeof what, "tile %d, %d channels", tile, ci);
+            assert_ok(vx_upload(cuda, out.far, empty));
+            assert_int_equal(vx_k_conv_run(&c, (vx_k_conv_tile)tile, vx_cuda_of(cuda)->stream), cudaSuccess);
+            assert_same(&out, what);
+        }
+        vx_free(empty);
+        both *all[] = { &x, &w, &out };
+        for (int i = 0; i < 3; i++) drop(all[i]);
+        vx_arena_destroy(&arena);
+    }
+}
+
 // ---- the alias-free activation ----
 // Audio VAE specification, A3: the filter's bits, symmetric.
 static const uint32_t half_filter[6] = { 0x3b04f861, 0x3c19d646, 0xbcd14084, 0xbd6c2a26, 0x3e03a888, 0x3ee2ec65 };
 
+enum { CHANNELS = 5, GAP = 2 };
+static void run_activation(int64_t length, int64_t lines, bool apart)
+{
+    // Angles far beyond what the polynomial's reduction takes, and just above.
+    static const float alphas[CHANNELS] = { 0.3f, 12.0f, -0.5f, 20.0f, 60.0f };
+    const vx_tensor from = lines_of(CHANNELS, lines, length, GAP, apart), to = lines_of(CHANNELS, lines, length, GAP, !apart);
+    vx_arena *arena = new_arena();
+    both x = make(arena, VX_F32, span_of(from)), y = make(arena, VX_F32, span_of(to));
+    both alpha = make(arena, VX_F32, CHANNELS), beta = make(arena, VX_F32, CHANNELS), up = make(arena, VX_F32, 12);
+    both down = make(arena, VX_F32, 12);
+    float *numbers = x.host;
+    for (int64_t i = 0; i < x.span; i += 3) numbers[i] *= 4;
+    if (length > 20) numbers[length + GAP + 11] = INFINITY;
+    for (int i = 0; i < CHANNELS; i++) ((float *)alpha.host)[i] = alphas[i];
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < 2; k++) {
+            memcpy((float *)up.host + (k ? 11 - i : i), &half_filter[i], 4);
+            memcpy((float *)down.host + (k ? 11 - i : i), &half_filter[i], 4);
+        }
+    ((float *)up.host)[3] = 0.01f; // not symmetric: an order of taps reversed by mistake shows
+    ((float *)down.host)[4] = -0.2f;
+    assert_ok(vx_upload(cuda, x.far, x.host));
+    assert_ok(vx_upload(cuda, alpha.far, alpha.host));
+    assert_ok(vx_upload(cuda, up.far, up.host));
+    assert_ok(vx_upload(cuda, down.far, down.host));
+    poison(&y);
+    const vx_tensor rows = vx_tensor_of(NULL, VX_F32, CHANNELS), taps = vx_tensor_of(NULL, VX_F32, 12);
+    assert_ok(vx_snake_alias_free(cpu, near_view(&y, to), near_view(&x, from), near_view(&alpha, rows), near_view(&beta, rows),
+                                  near_view(&up, taps), near_view(&down, taps)));
+    assert_ok(vx_snake_alias_free(cuda, far_view(&y, to), far_view(&x, from), far_view(&alpha, rows), far_view(&beta, rows),
+                                  near_view(&up, taps), near_view(&down, taps)));
+    char what[64];
+    snprintf(what, sizeof what, "%lld lines of %lld", (long long)lines, (long long)length);
+    assert_same(&y, what);
+    both *all[] = { &x, &y, &alpha, &beta, &up, &down };
+    for (int i = 0; i < 6; i++) drop(all[i]);
+    vx_arena_destroy(&arena);
+}
+
 static void activations_have_the_cpus_bits(void **state)
 {
     (void)state;
-    enum { CHANNELS = 5, GAP = 2 };
     static const int64_t lengths[] = { 1, 2, 3, 5, 17, 511, 512, 513, 516, 1023, 1025, 2100, 20000 };
-    // Angles far beyond what the polynomial's reduction takes, and just above.
-    static const float alphas[CHANNELS] = { 0.3f, 12.0f, -0.5f, 20.0f, 60.0f };
-    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
-        const int64_t length = lengths[n];
-        vx_arena *arena = new_arena();
-        both x = make(arena, VX_F32, CHANNELS * (length + GAP)), y = make(arena, VX_F32, x.span);
-        both alpha = make(arena, VX_F32, CHANNELS), beta = make(arena, VX_F32, CHANNELS), up = make(arena, VX_F32, 12);
-        both down = make(arena, VX_F32, 12);
-        float *numbers = x.host;
-        for (int64_t i = 0; i < x.span; i += 3) numbers[i] *= 4;
-        if (length > 20) numbers[length + GAP + 11] = INFINITY;
-        for (int i = 0; i < CHANNELS; i++) ((float *)alpha.host)[i] = alphas[i];
-        for (int i = 0; i < 6; i++)
-            for (int k = 0; k < 2; k++) {
-                memcpy((float *)up.host + (k ? 11 - i : i), &half_filter[i], 4);
-                memcpy((float *)down.host + (k ? 11 - i : i), &half_filter[i], 4);
-            }
-        ((float *)up.host)[3] = 0.01f; // not symmetric: an order of taps reversed by mistake shows
-        ((float *)down.host)[4] = -0.2f;
-        assert_ok(vx_upload(cuda, x.far, x.host));
-        assert_ok(vx_upload(cuda, alpha.far, alpha.host));
-        assert_ok(vx_upload(cuda, up.far, up.host));
-        assert_ok(vx_upload(cuda, down.far, down.host));
-        poison(&y);
-        vx_tensor shape = vx_tensor_of(NULL, VX_F32, CHANNELS, length), rows = vx_tensor_of(NULL, VX_F32, CHANNELS);
-        shape.stride[0] = length + GAP;
-        const vx_tensor taps = vx_tensor_of(NULL, VX_F32, 12);
-        assert_ok(vx_snake_alias_free(cpu, near_view(&y, shape), near_view(&x, shape), near_view(&alpha, rows),
-                                      near_view(&beta, rows), near_view(&up, taps), near_view(&down, taps)));
-        assert_ok(vx_snake_alias_free(cuda, far_view(&y, shape), far_view(&x, shape), far_view(&alpha, rows),
-                                      far_view(&beta, rows), near_view(&up, taps), near_view(&down, taps)));
-        char what[64];
-        snprintf(what, sizeof what, "length %lld", (long long)length);
-        assert_same(&y, what);
-        both *all[] = { &x, &y, &alpha, &beta, &up, &down };
-        for (int i = 0; i < 6; i++) drop(all[i]);
-        vx_arena_destroy(&arena);
-    }
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int64_t lines = 0; lines < 4; lines++) run_activation(lengths[n], lines, lines == 2);
 }
 
 int main(void)
@@ -439,10 +507,10 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_have_the_cpus_bits),       cmocka_unit_test(any_line_has_the_cpus_bits),
-        cmocka_unit_test(an_empty_input_gives_the_bias),  cmocka_unit_test(volumes_have_the_cpus_bits),
-        cmocka_unit_test(any_volume_has_the_cpus_bits),   cmocka_unit_test(every_tile_has_the_same_bits),
-        cmocka_unit_test(activations_have_the_cpus_bits),
+        cmocka_unit_test(lines_have_the_cpus_bits),      cmocka_unit_test(any_line_has_the_cpus_bits),
+        cmocka_unit_test(an_empty_input_gives_the_bias), cmocka_unit_test(volumes_have_the_cpus_bits),
+        cmocka_unit_test(any_volume_has_the_cpus_bits),  cmocka_unit_test(every_tile_has_the_same_bits),
+        cmocka_unit_test(every_tile_takes_lines),        cmocka_unit_test(activations_have_the_cpus_bits),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vx_device_destroy(&cpu);

@@ -600,17 +600,20 @@ static void blends_have_the_cpus_bits(void **state)
 static void snakes_have_the_cpus_bits(void **state)
 {
     (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 16; i++) {
         const size_t mark = vx_arena_mark(arena);
-        const int64_t n = between(1, 9001);
+        const int64_t lines = i % 4, length = between(1, 9001), n = length * (lines ? lines : 1);
         both x = tensor(VX_F32, i % 3, i % 2, 7, n), alpha = tensor(VX_F32, 0, 0, 7);
         fill_values(&x, i % 5 == 4 ? EXTREMES : RANDOM, 4), fill_values(&alpha, RANDOM, 3);
         for (int k = 0; k < 4; k++) vx_f32_of(alpha.block)[k] = ldexpf(1.37f, 8 * k * k); // angles of every size
         give(&alpha);
         both out = tensor(VX_F32, 2, 1, 7, n);
         poison(&out);
-        assert_ok(vx_snake(cpu, out.host, x.host, alpha.host));
-        assert_ok(vx_snake(cuda, out.far, x.far, alpha.far));
+        for (int far = 0; far < 2; far++) {
+            vx_tensor from = far ? x.far : x.host, to = far ? out.far : out.host;
+            if (lines) from = vx_tensor_split(from, 1, length), to = vx_tensor_split(to, 1, length);
+            assert_ok(vx_snake(far ? cuda : cpu, to, from, far ? alpha.far : alpha.host));
+        }
         same("snake", &out, false);
         drop(&x), drop(&alpha), drop(&out);
         vx_arena_reset(arena, mark);

@@ -220,13 +220,26 @@ static void sounds_and_pictures(void **state)
     expect("conv, defaults", vx_conv1d(plan, T(F32, 5, 14), x, w, NULL), VX_OK, NULL);
     expect("conv, length", vx_conv1d(plan, T(F32, 5, 8), x, w, &p), VX_ERR_SHAPE, "out");
     expect("conv, channels", vx_conv1d(plan, T(F32, 5, 14), x, T(F32, 5, 4, 7), NULL), VX_ERR_SHAPE, "w");
+    const vx_conv1d_params two = { .stride = 2, .padding = 3, .dilation = 2, .residual = T(F32, 5, 2, 7) };
+    expect("conv, lines", vx_conv1d(plan, T(F32, 5, 2, 7), T(F32, 3, 2, 20), w, &two), VX_OK, NULL);
+    expect("conv, lines to one", vx_conv1d(plan, T(F32, 5, 14), T(F32, 3, 2, 20), w, NULL), VX_ERR_SHAPE, "out");
+    expect("conv, lines to others", vx_conv1d(plan, T(F32, 5, 3, 14), T(F32, 3, 2, 20), w, NULL), VX_ERR_SHAPE, "out");
+    expect("conv, residual of one", vx_conv1d(plan, T(F32, 5, 2, 7), T(F32, 3, 2, 20), w, &p), VX_ERR_SHAPE, "residual");
+    expect("conv, four axes", vx_conv1d(plan, T(F32, 5, 1, 2, 14), T(F32, 3, 1, 2, 20), w, NULL), VX_ERR_SHAPE, "x");
     expect("conv, format", vx_conv1d(plan, T(F32, 5, 14), T(BF16, 3, 20), w, NULL), VX_ERR_DTYPE, "x");
     // (20 - 1)*4 - 2*2 + 8 = 80
     const vx_conv1d_params up = { .stride = 4, .padding = 2 };
     expect("transposed", vx_conv_transpose1d(plan, T(F32, 5, 80), x, T(F32, 3, 5, 8), &up), VX_OK, NULL);
     expect("transposed, length", vx_conv_transpose1d(plan, T(F32, 5, 79), x, T(F32, 3, 5, 8), &up), VX_ERR_SHAPE, "out");
-    const vx_tensor c = T(F32, 3), f = T(F32, 12);
+    expect("transposed, lines", vx_conv_transpose1d(plan, T(F32, 5, 2, 80), T(F32, 3, 2, 20), T(F32, 3, 5, 8), &up), VX_OK, NULL);
+    expect("transposed, lines to others", vx_conv_transpose1d(plan, T(F32, 5, 3, 80), T(F32, 3, 2, 20), T(F32, 3, 5, 8), &up),
+           VX_ERR_SHAPE, "out");
+    const vx_tensor c = T(F32, 3), f = T(F32, 12), lines = T(F32, 3, 2, 20);
     expect("snake", vx_snake_alias_free(plan, x, x, c, c, f, f), VX_OK, NULL);
+    expect("snake, lines", vx_snake_alias_free(plan, lines, lines, c, c, f, f), VX_OK, NULL);
+    expect("snake, lines to one", vx_snake_alias_free(plan, x, lines, c, c, f, f), VX_ERR_SHAPE, "out");
+    expect("plain snake, lines", vx_snake(plan, lines, lines, c), VX_OK, NULL);
+    expect("plain snake, lines to one", vx_snake(plan, x, lines, c), VX_ERR_SHAPE, "out");
     expect("snake, filter", vx_snake_alias_free(plan, x, x, c, c, T(F32, 11), f), VX_ERR_SHAPE, "up");
     expect("plain snake", vx_snake(plan, x, x, c), VX_OK, NULL);
     expect("plain snake, alpha", vx_snake(plan, x, x, T(F32, 4)), VX_ERR_SHAPE, "alpha");

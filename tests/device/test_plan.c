@@ -77,6 +77,17 @@ static vx_status conv_transpose(vx_device *d)
                                &(vx_conv1d_params){ .stride = 4, .padding = 2 });
 }
 
+// Weights are read once for all lines.
+static vx_status conv_lines(vx_device *d)
+{
+    return vx_conv1d(d, T(F32, 5, 2, 14), T(F32, 3, 2, 20), T(F32, 5, 3, 7), &(vx_conv1d_params){ .bias = T(F32, 5) });
+}
+static vx_status conv_transpose_lines(vx_device *d)
+{
+    return vx_conv_transpose1d(d, T(F32, 5, 2, 80), T(F32, 3, 2, 20), T(F32, 3, 5, 8),
+                               &(vx_conv1d_params){ .stride = 4, .padding = 2 });
+}
+
 static vx_status heads(vx_device *d)
 {
     return vx_qk_norm_rope(d, T(BF16, 4, 2, 8), T(BF16, 4, 1, 8),
@@ -129,6 +140,9 @@ static const struct {
     { "to_u8", bytes, 0, 10 + 40, 0 },
     { "conv1d", conv, 2 * 5 * 3 * 7 * 14, 4 * (5 * 14 + 3 * 20 + 5 * 3 * 7 + 5), 4 * (5 * 3 * 7 + 5) },
     { "conv_transpose1d", conv_transpose, 2 * 3 * 5 * 8 * 20, 4 * (5 * 80 + 3 * 20 + 3 * 5 * 8), 4 * 3 * 5 * 8 },
+    { "conv1d", conv_lines, 2 * 2 * 5 * 3 * 7 * 14, 4 * (2 * 5 * 14 + 2 * 3 * 20 + 5 * 3 * 7 + 5), 4 * (5 * 3 * 7 + 5) },
+    { "conv_transpose1d", conv_transpose_lines, 2 * 2 * 3 * 5 * 8 * 20, 4 * (2 * 5 * 80 + 2 * 3 * 20 + 3 * 5 * 8),
+      4 * 3 * 5 * 8 },
     { "conv3d", conv3d, 2 * 5 * 2 * 9 * (1 + 2 + 3) * 24, 4 * (5 * 3 * 24 + 2 * 3 * 24) + 2 * 5 * 2 * 27 + 4 * 5,
       2 * 5 * 2 * 27 + 4 * 5 },
     { "conv3d", conv3d_of_one_frame, 2 * 5 * 2 * 9 * 24, 4 * (5 * 24 + 2 * 24 + 5 * 2 * 9), 4 * 5 * 2 * 9 },

@@ -12,26 +12,33 @@ enum { STRETCH = 8192 }; // samples of a piece
 struct snake_job {
     const vx_snake_args *args;
     const struct vx_row_kernels *kernels;
-    int64_t stretches; // of a channel
+    int64_t stretches; // of a channel of a line
 };
+
+// Of a line, or of a frame.
+static float *plane(vx_tensor t, int64_t channel, int64_t frame)
+{
+    return vx_f32_of(t) + channel * t.stride[0] + frame * t.stride[1];
+}
 
 static void snake_piece(void *ctx, int64_t piece, int worker)
 {
     (void)worker;
     const struct snake_job *job = ctx;
     const vx_snake_args *a = job->args;
-    const int64_t channel = piece / job->stretches, start = piece % job->stretches * STRETCH;
+    const int64_t row = piece / job->stretches, start = piece % job->stretches * STRETCH;
+    const int64_t channel = row / a->x.shape[1], line = row % a->x.shape[1];
     const float alpha = vx_f32_of(a->alpha)[channel * a->alpha.stride[0]];
-    float *out = (float *)vx_row_at(a->out, channel) + start;
-    const float *x = (const float *)vx_row_at(a->x, channel) + start;
-    job->kernels->snake(out, x, alpha, 1.0f / (alpha + 1e-9f), vx_min_i64(STRETCH, a->x.shape[1] - start));
+    float *out = plane(a->out, channel, line) + start;
+    const float *x = plane(a->x, channel, line) + start;
+    job->kernels->snake(out, x, alpha, 1.0f / (alpha + 1e-9f), vx_min_i64(STRETCH, a->x.shape[2] - start));
 }
 
 vx_status vx_cpu_snake(vx_device *dev, const vx_snake_args *args)
 {
     vx_cpu *cpu = vx_cpu_of(dev);
-    struct snake_job job = { args, cpu->rows, vx_ceil_div(args->x.shape[1], STRETCH) };
-    vx_pool_run(cpu->pool, args->x.shape[0] * job.stretches, snake_piece, &job);
+    struct snake_job job = { args, cpu->rows, vx_ceil_div(args->x.shape[2], STRETCH) };
+    vx_pool_run(cpu->pool, args->x.shape[0] * args->x.shape[1] * job.stretches, snake_piece, &job);
     return vx_ok();
 }
 
@@ -41,11 +48,6 @@ struct norm_job {
     const vx_group_norm_args *args;
     const struct vx_row_kernels *kernels;
 };
-
-static float *plane(vx_tensor t, int64_t channel, int64_t frame)
-{
-    return vx_f32_of(t) + channel * t.stride[0] + frame * t.stride[1];
-}
 
 // Over the channels of the group, in order.
 static double group_sum(const struct norm_job *job, int64_t first, int64_t count, int64_t frame, float mean, bool squares)

@@ -9,7 +9,7 @@
 // A piece is some row blocks at a stretch of positions. The samples it needs, zeros beyond the ends included, are copied into
 // a window [channels][in_stride][span]: sample in_stride * i + r of the window stands at [r][i], so that B rows are dense.
 // Pieces of different rows share windows, which are filled for some stretches at a time; where one piece has all rows it
-// fills its own.
+// fills its own. Lines are further stretches, for the weights are the same.
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dense.h"
@@ -32,10 +32,11 @@ struct slot {
 
 struct shape {
     int64_t co, ci, taps, phases, in_stride, lo, li, q_count;
-    int64_t least, reach; // sample 0 of the window of q0 = in_stride * q0 + least; samples it reaches beyond a position's
-    int64_t tile, span;   // positions q of a piece; floats of one [r] of the window's channels
-    int64_t row_blocks, piece_blocks, tiles, block_taps, block_channels, most_blocks;
-    int64_t groups, chunk_tiles; // pieces that share a window; windows filled at a time
+    int64_t least, reach;     // sample 0 of the window of q0 = in_stride * q0 + least; samples it reaches beyond a position's
+    int64_t tile, span;       // positions q of a piece; floats of one [r] of the window's channels
+    int64_t tiles, stretches; // of a line; of all
+    int64_t row_blocks, piece_blocks, block_taps, block_channels, most_blocks;
+    int64_t groups, chunk; // pieces that share a window; windows filled at a time
     int mr, nr;
     bool shared;
     size_t taps_bytes, row_weights, weights, window, windows, worker, weights_offset, c_offset;
@@ -50,7 +51,7 @@ struct job {
     int64_t *tap_count; // [phases]
     ptrdiff_t *offset;  // [phases][taps] of a phase's list, in a window's channel
     char *weights, *windows, *workers;
-    int64_t first_tile;
+    int64_t first; // of the stretches whose windows are filled
 };
 
 // ---- the taps ----
@@ -72,7 +73,7 @@ static int64_t tap_at(const vx_conv1d_args *args, bool transposed, int64_t phase
 static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_conv1d_args *args, bool transposed)
 {
     const vx_tensor w = args->w;
-    struct shape s = { .co = args->out.shape[0], .lo = args->out.shape[1], .ci = args->x.shape[0], .li = args->x.shape[1] };
+    struct shape s = { .co = args->out.shape[0], .lo = args->out.shape[2], .ci = args->x.shape[0], .li = args->x.shape[2] };
     s.mr = kernels->mr;
     s.nr = kernels->nr;
     s.taps = w.shape[2];
@@ -93,6 +94,7 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_co
     s.tile = vx_max_i64(s.nr, vx_min_i64(MOST_POSITIONS, fits) / s.nr * s.nr);
     s.tile = vx_min_i64(s.tile, vx_ceil_div(s.q_count, s.nr) * s.nr);
     s.tiles = vx_ceil_div(s.q_count, s.tile);
+    s.stretches = s.tiles * args->x.shape[1];
     s.span = (s.tile + s.reach + 15) / 16 * 16;
     s.row_blocks = vx_ceil_div(s.co, s.mr);
     s.piece_blocks = vx_min_i64(PIECE_BLOCKS, s.row_blocks);
@@ -106,17 +108,17 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_co
     s.taps_bytes = vx_align_up(s.taps_bytes, 4096);
     s.row_weights = (size_t)(s.phases * s.most_blocks) * tile;
     // With a single stretch of positions every row block's weights are used by one piece, which packs them.
-    s.weights = s.tiles == 1 ? 0 : vx_align_up(s.row_weights * (size_t)s.row_blocks, 4096);
+    s.weights = s.stretches == 1 ? 0 : vx_align_up(s.row_weights * (size_t)s.row_blocks, 4096);
     s.groups = vx_ceil_div(s.row_blocks, s.piece_blocks);
     s.shared = s.groups > 1;
     s.window = vx_align_up((size_t)(s.ci * s.in_stride * s.span) * 4, 64);
-    s.chunk_tiles = s.tiles;
+    s.chunk = s.stretches;
     if (s.shared) {
-        s.chunk_tiles = vx_min_i64(s.tiles, vx_max_i64(1, SHARED_BYTES / (int64_t)vx_align_up(s.window, 4096)));
-        s.windows = vx_align_up(s.window * (size_t)s.chunk_tiles, 4096);
+        s.chunk = vx_min_i64(s.stretches, vx_max_i64(1, SHARED_BYTES / (int64_t)vx_align_up(s.window, 4096)));
+        s.windows = vx_align_up(s.window * (size_t)s.chunk, 4096);
     }
     s.weights_offset = s.shared ? 0 : s.window;
-    s.c_offset = s.weights_offset + (s.tiles == 1 ? s.row_weights : 0);
+    s.c_offset = s.weights_offset + (s.weights ? 0 : s.row_weights);
     s.worker = vx_align_up(s.c_offset + (size_t)(s.phases * s.mr * s.tile) * 4 + (size_t)(s.phases * s.tile) * 4, 4096);
     return s;
 }
@@ -216,13 +218,13 @@ static void fill_line(const struct shape *s, float *to, const float *x, int64_t 
     memset(to + end, 0, (size_t)(s->span - end) * 4);
 }
 
-static void fill_window(const struct job *job, float *window, int64_t tile, int64_t first, int64_t last)
+static void fill_window(const struct job *job, float *window, int64_t stretch, int64_t first, int64_t last)
 {
     const struct shape *s = &job->s;
-    const int64_t begin = tile * s->tile * s->in_stride + s->least;
+    const int64_t begin = stretch % s->tiles * s->tile * s->in_stride + s->least, line = stretch / s->tiles;
     window += first * s->in_stride * s->span;
     for (int64_t c = first; c < last; c++) {
-        const float *x = vx_f32_of(job->args->x) + c * job->args->x.stride[0];
+        const float *x = vx_f32_of(job->args->x) + c * job->args->x.stride[0] + line * job->args->x.stride[1];
         if (s->in_stride == 1) {
             fill_line(s, window, x, begin);
             window += s->span;
@@ -255,24 +257,30 @@ static void multiply(const struct job *job, float *weights, int rows, int64_t ph
     }
 }
 
-// Phases interleave, bias and residual are added. `line` has room for one row.
-static void write_rows(const struct job *job, int64_t row, int rows, int64_t q0, const float *c, float *line)
+static float *row_at(vx_tensor t, int64_t row, int64_t line)
+{
+    return vx_f32_of(t) + row * t.stride[0] + line * t.stride[1];
+}
+
+// Phases interleave, bias and residual are added. `mixed` has room for one row.
+static void write_rows(const struct job *job, int64_t row, int rows, int64_t stretch, const float *c, float *mixed)
 {
     const struct shape *s = &job->s;
     const vx_conv1d_args *a = job->args;
-    const int64_t n0 = q0 * s->phases, count = vx_min_i64(s->lo - n0, s->tile * s->phases);
+    const int64_t line = stretch / s->tiles, n0 = stretch % s->tiles * s->tile * s->phases;
+    const int64_t count = vx_min_i64(s->lo - n0, s->tile * s->phases);
     for (int i = 0; i < rows; i++) {
         const float *from = c + i * s->tile;
         if (s->phases > 1) {
             for (int64_t phase = 0; phase < s->phases; phase++) {
                 const float *sums = from + phase * s->mr * s->tile;
-                for (int64_t q = 0; q * s->phases + phase < count; q++) line[q * s->phases + phase] = sums[q];
+                for (int64_t q = 0; q * s->phases + phase < count; q++) mixed[q * s->phases + phase] = sums[q];
             }
-            from = line;
+            from = mixed;
         }
         const float *bias = a->bias.rank ? vx_f32_of(a->bias) + (row + i) * a->bias.stride[0] : NULL;
-        const float *residual = a->residual.rank ? vx_f32_of(a->residual) + (row + i) * a->residual.stride[0] + n0 : NULL;
-        job->kernels->finish_row(vx_f32_of(a->out) + (row + i) * a->out.stride[0] + n0, from, bias, residual, (int)count);
+        const float *residual = a->residual.rank ? row_at(a->residual, row + i, line) + n0 : NULL;
+        job->kernels->finish_row(row_at(a->out, row + i, line) + n0, from, bias, residual, (int)count);
     }
 }
 
@@ -283,7 +291,7 @@ static void fill_shared(void *ctx, int64_t piece, int worker)
     const struct job *job = ctx;
     const int64_t slot = piece / FILL_PARTS, part = piece % FILL_PARTS, ci = job->s.ci;
     float *window = (float *)(job->windows + (size_t)slot * job->s.window);
-    fill_window(job, window, job->first_tile + slot, part * ci / FILL_PARTS, (part + 1) * ci / FILL_PARTS);
+    fill_window(job, window, job->first + slot, part * ci / FILL_PARTS, (part + 1) * ci / FILL_PARTS);
 }
 
 // piece: some row blocks at one of the stretches of now; neighbours share the window
@@ -291,12 +299,12 @@ static void convolve(void *ctx, int64_t piece, int worker)
 {
     const struct job *job = ctx;
     const struct shape *s = &job->s;
-    const int64_t slot = piece / s->groups, tile = job->first_tile + slot, q0 = tile * s->tile;
+    const int64_t slot = piece / s->groups, stretch = job->first + slot, q0 = stretch % s->tiles * s->tile;
     const int64_t first = piece % s->groups * s->piece_blocks;
     char *mine = job->workers + (size_t)worker * s->worker;
     float *window = (float *)(s->shared ? job->windows + (size_t)slot * s->window : mine);
-    float *c = (float *)(mine + s->c_offset), *line = c + s->phases * s->mr * s->tile;
-    if (!s->shared) fill_window(job, window, tile, 0, s->ci);
+    float *c = (float *)(mine + s->c_offset), *mixed = c + s->phases * s->mr * s->tile;
+    if (!s->shared) fill_window(job, window, stretch, 0, s->ci);
     const int64_t count = vx_min_i64(s->tile, s->q_count - q0);
     for (int64_t block = first; block < vx_min_i64(s->row_blocks, first + s->piece_blocks); block++) {
         const int64_t row = block * s->mr;
@@ -305,7 +313,7 @@ static void convolve(void *ctx, int64_t piece, int worker)
         if (!s->weights) pack_row_block(job, block, weights);
         for (int64_t phase = 0; phase < s->phases; phase++)
             multiply(job, weights, rows, phase, window, c + phase * s->mr * s->tile, count);
-        write_rows(job, row, rows, q0, c, line);
+        write_rows(job, row, rows, stretch, c, mixed);
     }
 }
 
@@ -333,10 +341,10 @@ static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed
     job.workers = job.windows + job.s.windows;
     list_taps(&job);
     if (job.s.weights) vx_pool_run(cpu->pool, job.s.row_blocks, pack_weights, &job);
-    for (; job.first_tile < job.s.tiles; job.first_tile += job.s.chunk_tiles) {
-        const int64_t tiles = vx_min_i64(job.s.chunk_tiles, job.s.tiles - job.first_tile);
-        if (job.s.shared) vx_pool_run(cpu->pool, tiles * FILL_PARTS, fill_shared, &job);
-        vx_pool_run(cpu->pool, tiles * job.s.groups, convolve, &job);
+    for (; job.first < job.s.stretches; job.first += job.s.chunk) {
+        const int64_t stretches = vx_min_i64(job.s.chunk, job.s.stretches - job.first);
+        if (job.s.shared) vx_pool_run(cpu->pool, stretches * FILL_PARTS, fill_shared, &job);
+        vx_pool_run(cpu->pool, stretches * job.s.groups, convolve, &job);
     }
     return vx_ok();
 }

@@ -61,7 +61,7 @@ static double cost(vx_k_conv_tile tile, int64_t channels, int64_t positions, int
 vx_k_conv_tile vx_cuda_conv_pick(const vx_k_conv *c, int multiprocessors)
 {
     const int64_t positions = c->phases ? vx_ceil_div(c->out_columns, c->phases) : (int64_t)c->out_rows * c->out_columns;
-    const int64_t planes = c->phases ? c->phases : c->out_frames;
+    const int64_t planes = (int64_t)c->out_frames * (c->phases ? c->phases : 1);
     vx_k_conv_tile best = VX_K_CONV_128X128;
     double least = cost(best, c->co, positions, planes, multiprocessors);
     for (int i = 1; i < VX_K_CONV_TILES; i++) {
@@ -82,21 +82,24 @@ vx_status vx_cuda_conv_run(vx_cuda *cuda, vx_k_conv *c, const char *op)
 }
 
 // ---- over time ----
+// Lines are frames that no tap connects.
 static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
 {
     vx_k_conv c = {
         .x = vx_f32_of(a->x),
         .x_channel = a->x.stride[0],
+        .x_frame = a->x.stride[1],
         .ci = (int)a->x.shape[0],
-        .frames = 1,
+        .frames = (int)a->x.shape[1],
         .rows = 1,
-        .columns = (int)a->x.shape[1],
+        .columns = (int)a->x.shape[2],
         .out = vx_f32_of(a->out),
         .out_channel = a->out.stride[0],
+        .out_frame = a->out.stride[1],
         .co = (int)a->out.shape[0],
-        .out_frames = 1,
+        .out_frames = (int)a->out.shape[1],
         .out_rows = 1,
-        .out_columns = (int)a->out.shape[1],
+        .out_columns = (int)a->out.shape[2],
         .taps = { 1, 1, (int)a->w.shape[2] },
         .stride = { 1, 1, (int)a->stride },
         .pad = { 0, 0, (int)a->padding },
@@ -106,6 +109,7 @@ static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
     if (a->residual.rank) {
         c.residual = vx_f32_of(a->residual);
         c.residual_channel = a->residual.stride[0];
+        c.residual_frame = a->residual.stride[1];
     }
     return c;
 }

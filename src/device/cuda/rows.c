@@ -160,9 +160,18 @@ vx_status vx_cuda_snake(vx_device *dev, const vx_snake_args *args)
     const vx_tensor out = args->out, x = args->x;
     vx_tensor alpha = args->alpha;
     VX_TRY(vx_cuda_resident(cuda, &alpha, false));
-    return vx_cuda_status(vx_k_snake_rows(vx_f32_of(out), out.stride[0], vx_f32_of(x), x.stride[0], vx_f32_of(alpha),
-                                          alpha.stride[0], x.shape[0], x.shape[1], cuda->stream),
-                          "vx_snake");
+    const vx_k_snake_rows rows = {
+        .out = vx_f32_of(out),
+        .x = vx_f32_of(x),
+        .alpha = vx_f32_of(alpha),
+        .out_stride = { out.stride[0], out.stride[1] },
+        .x_stride = { x.stride[0], x.stride[1] },
+        .alpha_stride = alpha.stride[0],
+        .channels = x.shape[0],
+        .lines = x.shape[1],
+        .length = x.shape[2],
+    };
+    return vx_cuda_status(vx_k_snake_rows_run(&rows, cuda->stream), "vx_snake");
 }
 
 vx_status vx_cuda_group_norm(vx_device *dev, const vx_group_norm_args *args)

@@ -28,8 +28,11 @@ vx_status vx_cuda_snake_alias_free(vx_device *dev, const vx_snake_alias_free_arg
         .x = vx_f32_of(args->x),
         .out_stride = args->out.stride[0],
         .x_stride = args->x.stride[0],
+        .out_line = args->out.stride[1],
+        .x_line = args->x.stride[1],
         .channels = (int)args->x.shape[0],
-        .length = (int)args->x.shape[1],
+        .lines = (int)args->x.shape[1],
+        .length = (int)args->x.shape[2],
     };
     VX_TRY(place(cuda, args->alpha, &s.alpha, &s.alpha_stride));
     VX_TRY(place(cuda, args->beta, &s.beta, &s.beta_stride));

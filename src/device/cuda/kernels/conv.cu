@@ -146,7 +146,7 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int STAGES_, int BLOCKS_,
 
 // What a block works on, the same for all its threads.
 struct place {
-    int frame, phase;       // of the output; one of them is 0
+    int frame, phase;       // of the output
     int first, count;       // positions: the first of the tile, all of the frame or phase
     int skip, taps;         // taps of the weight that this frame leaves out, and those that are left
     int start, step, delta; // column of x: position * step + start + tap * delta
@@ -161,7 +161,8 @@ template <typename S> __device__ inline place place_of(const vx_k_conv &c, int l
     int plane;
     if (c.phases) {
         plane = ceil_div(ceil_div(c.out_columns, c.phases), S::BN);
-        p.phase = blockIdx.x / plane;
+        p.phase = blockIdx.x / plane % c.phases;
+        p.frame = blockIdx.x / plane / c.phases;
         const int reach = p.phase + c.pad[2], first = reach % c.phases;
         p.taps = first < c.taps[2] ? (c.taps[2] - first - 1) / c.phases + 1 : 0;
         p.start = reach / c.phases;
@@ -435,7 +436,7 @@ template <typename S> cudaError_t launch(const vx_k_conv &c, cudaStream_t stream
         pack<<<dim3((unsigned)((numbers + 31) / 32), lines), pack_block, 0, stream>>>(c, ld, taps);
     }
     const int positions = c.phases ? ceil_div(c.out_columns, c.phases) : c.out_rows * c.out_columns;
-    const unsigned planes = (unsigned)(c.phases ? c.phases : c.out_frames);
+    const unsigned planes = (unsigned)c.out_frames * (unsigned)(c.phases ? c.phases : 1);
     const dim3 grid(planes * (unsigned)ceil_div(positions, S::BN), ld / S::BM);
     const dividers by = { divider_of(c.ci > 0 ? c.ci : 1), divider_of(c.taps[1]), divider_of(c.taps[2]),
                           divider_of(c.out_columns) };

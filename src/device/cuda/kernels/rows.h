@@ -60,8 +60,13 @@ typedef struct vx_k_qk {
 cudaError_t vx_k_qk_norm_rope(const vx_k_qk *a, cudaStream_t stream);
 
 // ---- channels, f32 ----
-cudaError_t vx_k_snake_rows(float *out, int64_t out_stride, const float *x, int64_t x_stride, const float *alpha,
-                            int64_t alpha_stride, int64_t channels, int64_t n, cudaStream_t stream);
+typedef struct vx_k_snake_rows {
+    float *out;
+    const float *x, *alpha;
+    int64_t out_stride[2], x_stride[2], alpha_stride; // channels, lines
+    int64_t channels, lines, length;
+} vx_k_snake_rows;
+cudaError_t vx_k_snake_rows_run(const vx_k_snake_rows *a, cudaStream_t stream);
 typedef struct vx_k_group_norm {
     float *out;
     const float *x;

@@ -5,34 +5,28 @@
 
 enum { SNAKE_THREADS = 256 };
 
-struct snake_job {
-    float *out;
-    const float *x, *alpha;
-    int64_t out_stride, x_stride, alpha_stride, channels, n;
-    int blocks; // of a channel
-};
-
-static __global__ void __launch_bounds__(SNAKE_THREADS) snake(const snake_job job)
+// blocks: of a channel of a line
+static __global__ void __launch_bounds__(SNAKE_THREADS) snake(const __grid_constant__ vx_k_snake_rows a, int blocks)
 {
-    const int64_t channel = blockIdx.x / job.blocks;
-    const float alpha = job.alpha[channel * job.alpha_stride];
+    const int64_t row = blockIdx.x / blocks, channel = row / a.lines, line = row % a.lines;
+    const float alpha = a.alpha[channel * a.alpha_stride];
     const float gain = __fdiv_rn(1.0f, alpha + 1e-9f);
-    for (int64_t i = (int64_t)(blockIdx.x % job.blocks) * SNAKE_THREADS + threadIdx.x; i < job.n;
-         i += (int64_t)job.blocks * SNAKE_THREADS) {
-        const float x = job.x[channel * job.x_stride + i];
+    const float *from = a.x + channel * a.x_stride[0] + line * a.x_stride[1];
+    float *out = a.out + channel * a.out_stride[0] + line * a.out_stride[1];
+    for (int64_t i = (int64_t)(blockIdx.x % blocks) * SNAKE_THREADS + threadIdx.x; i < a.length;
+         i += (int64_t)blocks * SNAKE_THREADS) {
+        const float x = from[i];
         const float s = vx_sinf_inline(alpha * x);
         const float square = s * s;
         const float term = gain * square;
-        job.out[channel * job.out_stride + i] = x + term;
+        out[i] = x + term;
     }
 }
 
-cudaError_t vx_k_snake_rows(float *out, int64_t out_stride, const float *x, int64_t x_stride, const float *alpha,
-                            int64_t alpha_stride, int64_t channels, int64_t n, cudaStream_t stream)
+cudaError_t vx_k_snake_rows_run(const vx_k_snake_rows *a, cudaStream_t stream)
 {
-    const int64_t blocks = (n + 4 * SNAKE_THREADS - 1) / (4 * SNAKE_THREADS);
-    const snake_job job = { out, x, alpha, out_stride, x_stride, alpha_stride, channels, n, (int)blocks };
-    snake<<<(unsigned)(channels * blocks), SNAKE_THREADS, 0, stream>>>(job);
+    const int64_t blocks = (a->length + 4 * SNAKE_THREADS - 1) / (4 * SNAKE_THREADS);
+    snake<<<(unsigned)(a->channels * a->lines * blocks), SNAKE_THREADS, 0, stream>>>(*a, (int)blocks);
     return cudaGetLastError();
 }
 

@@ -1,4 +1,4 @@
-// A block takes a stretch of one channel; the doubled signal lives in shared memory as its even and its odd samples, as on the CPU.
+// A block takes a stretch of one channel of a line; the doubled signal lives in shared memory as its even and its odd samples, as on the CPU.
 //   even[i] = 2 sum_t up[1+2t] x[i+2-t]     odd[i] = 2 sum_t up[2t] x[i+3-t]      t = 0..5, the first by a product, then fma
 //   y[m] = sum_t down[t] v[2m+t-5]          t = 0..11, v[2i] = even[i], v[2i+1] = odd[i] after the snake
 // exp and sine are tensor/mathf_inline.h and mathf.c line by line.
@@ -90,9 +90,10 @@ __device__ inline int clamp(int i, int last)
 __global__ void __launch_bounds__(THREADS) snake_alias_free(const __grid_constant__ vx_k_snake s, int tiles)
 {
     __shared__ float x[TILE + 4 * HALO], even[TILE + 2 * HALO], odd[TILE + 2 * HALO];
-    const int channel = blockIdx.x / tiles, start = blockIdx.x % tiles * TILE;
+    const int row = blockIdx.x / tiles, start = blockIdx.x % tiles * TILE;
+    const int channel = row / s.lines, line = row % s.lines;
     const int count = s.length - start < TILE ? s.length - start : TILE;
-    const float *from = s.x + channel * s.x_stride;
+    const float *from = s.x + channel * s.x_stride + line * s.x_line;
     float up[TAPS], down[TAPS];
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(THREADS) snake_alias_free(const __grid_constan
         odd[i] = number < inside ? e : o;
     }
     __syncthreads();
-    float *out = s.out + channel * s.out_stride + start;
+    float *out = s.out + channel * s.out_stride + line * s.out_line + start;
     for (int m = threadIdx.x; m < count; m += THREADS) {
         const float *e = even + m + HALO, *o = odd + m + HALO;
         float y = down[0] * o[-3];
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(THREADS) snake_alias_free(const __grid_constan
 cudaError_t vx_k_snake_alias_free(const vx_k_snake *s, cudaStream_t stream)
 {
     const int tiles = (s->length + TILE - 1) / TILE;
-    snake_alias_free<<<(unsigned)s->channels *(unsigned)tiles, THREADS, 0, stream>>>(*s, tiles);
+    const unsigned blocks = (unsigned)s->channels * (unsigned)s->lines * (unsigned)tiles;
+    snake_alias_free<<<blocks, THREADS, 0, stream>>>(*s, tiles);
     return cudaGetLastError();
 }

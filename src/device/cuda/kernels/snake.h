@@ -14,7 +14,8 @@ typedef struct vx_k_snake {
     float *out;
     const float *x;
     int64_t out_stride, x_stride; // from channel to channel
-    int channels, length;
+    int64_t out_line, x_line;     // from line to line of a channel
+    int channels, lines, length;
     const float *alpha, *beta, *up, *down; // log scale as stored; 12 taps
     int64_t alpha_stride, beta_stride, up_stride, down_stride;
 } vx_k_snake;
