@@ -106,8 +106,8 @@ vx_tensor vx_denoiser_part(vx_tensor table, int64_t part)
     return vx_tensor_merge(vx_tensor_slice(table, 1, part, part + 1), 1);
 }
 
-static vx_status run_plain(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
-                           const vx_denoiser_buffers *b)
+vx_status vx_denoiser_run_plain(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block,
+                                const vx_denoiser_buffers *b)
 {
     vx_tensor h = h_of(b), y;
     VX_TRY(vx_rms_norm(dev, h, b->x, block->norm1, k->norm_eps, VX_NORM_ROUND_ONCE));
@@ -118,17 +118,38 @@ static vx_status run_plain(vx_device *dev, const vx_denoiser_config *k, const vx
     return vx_add(dev, b->x, h);
 }
 
-vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
-                                const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
+static vx_tensor part(const vx_denoiser_rows *rows, int which)
 {
-    if (!rows) return run_plain(dev, config, block, b);
-    vx_tensor m[VX_MODULATIONS], h = h_of(b), y;
-    for (int i = 0; i < VX_MODULATIONS; i++) m[i] = vx_denoiser_part(rows->modulation, i);
-    const float eps = config->norm_eps;
-    VX_TRY(vx_rms_norm_modulate(dev, h, b->x, block->norm1, m[VX_SHIFT_MSA], m[VX_SCALE_MSA], rows->map, eps));
+    return vx_denoiser_part(rows->modulation, which);
+}
+
+vx_status vx_denoiser_enter(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                            const vx_denoiser_buffers *b, const vx_denoiser_rows *rows)
+{
+    return vx_rms_norm_modulate(dev, h_of(b), b->x, block->norm1, part(rows, VX_SHIFT_MSA), part(rows, VX_SCALE_MSA), rows->map,
+                                config->norm_eps);
+}
+
+vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                                const vx_denoiser_buffers *b, const vx_denoiser_rows *rows, const vx_denoiser_block *next,
+                                const vx_denoiser_rows *next_rows)
+{
+    vx_tensor h = h_of(b), y;
     VX_TRY(attention(dev, config, block, b, rows, &y));
-    VX_TRY(vx_gate_add(dev, b->x, y, m[VX_GATE_MSA], rows->map));
-    VX_TRY(vx_rms_norm_modulate(dev, h, b->x, block->norm2, m[VX_SHIFT_MLP], m[VX_SCALE_MLP], rows->map, eps));
+    const vx_gate_add_norm_params middle = { .gate = part(rows, VX_GATE_MSA),
+                                             .w = block->norm2,
+                                             .shift = part(rows, VX_SHIFT_MLP),
+                                             .scale = part(rows, VX_SCALE_MLP),
+                                             .row = rows->map,
+                                             .eps = config->norm_eps };
+    VX_TRY(vx_gate_add_norm(dev, h, b->x, y, &middle));
     VX_TRY(vx_denoiser_run_mlp(dev, config, block, h, b->wide));
-    return vx_gate_add(dev, b->x, h, m[VX_GATE_MLP], rows->map);
+    if (!next) return vx_gate_add(dev, b->x, h, part(rows, VX_GATE_MLP), rows->map);
+    const vx_gate_add_norm_params end = { .gate = part(rows, VX_GATE_MLP),
+                                          .w = next->norm1,
+                                          .shift = part(next_rows, VX_SHIFT_MSA),
+                                          .scale = part(next_rows, VX_SCALE_MSA),
+                                          .row = rows->map,
+                                          .eps = config->norm_eps };
+    return vx_gate_add_norm(dev, h, b->x, h, &end);
 }

@@ -62,8 +62,16 @@ typedef struct vx_denoiser_rows {
     vx_tensor cos, sin;   // [rows, 3*freqs] act
 } vx_denoiser_rows;
 
+// One of the refiner's blocks.
+vx_status vx_denoiser_run_plain(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                                const vx_denoiser_buffers *buffers);
+// The main blocks in turn, each from its modulated input on: `enter` makes the first one's, a block's end the next one's.
+vx_status vx_denoiser_enter(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
+                            const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows);
+// next, next_rows: NULL behind the last block.
 vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
-                                const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows);
+                                const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows, const vx_denoiser_block *next,
+                                const vx_denoiser_rows *next_rows);
 // h = fc2(swiglu(fc1(h))), h [rows, hidden], a chunk of rows at a time, in `wide`.
 vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block, vx_tensor h,
                               vx_tensor wide);

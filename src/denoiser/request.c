@@ -181,7 +181,7 @@ static vx_status refine_text(vx_denoiser_request *r, vx_tensor prompt)
     VX_TRY(vx_linear(dev, r->text, in, &d->condition));
     const vx_denoiser_buffers b = { r->text, r->buffers.narrow, r->buffers.wide };
     for (int64_t i = 0; i < k->refiner_layers; i++)
-        VX_TRY_IN(vx_denoiser_run_block(dev, k, &d->refiner[i], &b, NULL), "refiner block %lld", (long long)i);
+        VX_TRY_IN(vx_denoiser_run_plain(dev, k, &d->refiner[i], &b), "refiner block %lld", (long long)i);
     VX_TRY(vx_rms_norm(dev, r->text, r->text, d->refiner_norm, k->final_norm_eps, VX_NORM_ROUND_ONCE));
     VX_TRY(clear_flags(r));
     VX_TRY(vx_mark_not_finite(dev, r->flags, 0, r->text));
@@ -296,13 +296,18 @@ static void prefetch_block(const vx_denoiser_request *r, int64_t block)
     }
 }
 
-static vx_status run_blocks(vx_denoiser_request *r, int64_t from, int64_t to)
+static vx_status run_blocks(vx_denoiser_request *r)
 {
     const vx_denoiser *d = r->denoiser;
-    for (int64_t i = from; i < to; i++) {
-        prefetch_block(r, (i + 1) % d->config.layers);
-        const vx_denoiser_rows rows = { r->modulation[i], r->map, r->cos, r->sin };
-        VX_TRY_IN(vx_denoiser_run_block(r->dev, &d->config, &d->blocks[i], &r->buffers, &rows), "block %lld", (long long)i);
+    const int64_t layers = d->config.layers;
+    vx_denoiser_rows rows = { r->modulation[0], r->map, r->cos, r->sin }, next = rows;
+    VX_TRY_IN(vx_denoiser_enter(r->dev, &d->config, &d->blocks[0], &r->buffers, &rows), "block 0");
+    for (int64_t i = 0; i < layers; i++, rows = next) {
+        prefetch_block(r, (i + 1) % layers);
+        const vx_denoiser_block *after = i + 1 < layers ? &d->blocks[i + 1] : NULL;
+        if (after) next.modulation = r->modulation[i + 1];
+        VX_TRY_IN(vx_denoiser_run_block(r->dev, &d->config, &d->blocks[i], &r->buffers, &rows, after, &next), "block %lld",
+                  (long long)i);
         VX_TRY(vx_mark_not_finite(r->dev, r->flags, 1 + i, r->buffers.x));
         if (r->block_done) r->block_done(r->user, i);
     }
@@ -366,7 +371,7 @@ typedef struct stretch {
 static vx_status operators(vx_denoiser_request *r, const stretch *s)
 {
     VX_TRY_IN(embed(r, s->video_rows, s->audio_rows), "embedding");
-    VX_TRY(run_blocks(r, 0, r->denoiser->config.layers));
+    VX_TRY(run_blocks(r));
     VX_TRY_IN(head(r, r->layout->video_begin, s->video_head, s->video_velocity), "video head");
     VX_TRY_IN(head(r, r->layout->audio_begin, s->audio_head, s->audio_velocity), "audio head");
     return vx_ok();

@@ -17,6 +17,7 @@
     X(layer_norm)        \
     X(add)               \
     X(gate_add)          \
+    X(gate_add_norm)     \
     X(swiglu)            \
     X(silu)              \
     X(gelu)              \
@@ -67,6 +68,11 @@ typedef struct vx_add_args {
 typedef struct vx_gate_add_args {
     vx_tensor x, y, gate, row; // row of rank 0: gate row 0 for all
 } vx_gate_add_args;
+
+typedef struct vx_gate_add_norm_args {
+    vx_gate_add_args add;
+    vx_rms_norm_modulate_args norm; // of add's x, by add's row
+} vx_gate_add_norm_args;
 
 typedef struct vx_swiglu_args {
     vx_tensor out, u;

@@ -61,6 +61,15 @@ vx_cost vx_cost_gate_add(const vx_gate_add_args *a)
     return moves(a->x, size_of(a->x) + size_of(a->y) + size_of(a->gate) + size_of(a->row), 0);
 }
 
+vx_cost vx_cost_gate_add_norm(const vx_gate_add_norm_args *a)
+{
+    const vx_gate_add_args *add = &a->add;
+    const double tables = size_of(add->gate) + size_of(a->norm.shift) + size_of(a->norm.scale) + size_of(add->row);
+    vx_cost cost = moves(a->norm.out, 2 * size_of(add->x) + size_of(add->y) + tables, size_of(a->norm.w));
+    cost.out[1] = add->x;
+    return cost;
+}
+
 vx_cost vx_cost_swiglu(const vx_swiglu_args *a)
 {
     return moves(a->out, size_of(a->u), 0);

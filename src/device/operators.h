@@ -76,6 +76,13 @@ vx_status vx_add(vx_device *dev, vx_tensor x, vx_tensor y);
 // x = rn(x + rn(gate[row] * y)), in place.   gate [table, n] act (any row stride)   row [rows] i32, or rank 0: row 0 for all
 // With f32 x, gate may be f32|bf16|f16 (a learned scale vector of a file) and y f32|f16, widened.
 vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, vx_tensor row);
+// vx_gate_add(x, y, gate, row), then vx_rms_norm_modulate(out, x, w, shift, scale, row, eps), bit for bit, in one pass over x:
+// how one half of a block ends and the next begins.   All as there; gate, y and out in x's format, out not x but perhaps y, row given.
+typedef struct vx_gate_add_norm_params {
+    vx_tensor gate, w, shift, scale, row;
+    float eps;
+} vx_gate_add_norm_params;
+vx_status vx_gate_add_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor y, const vx_gate_add_norm_params *params);
 // rn(rn(silu(gate)) * value), silu(g) = g / (1 + exp(-g)).   u [rows, 2n] act, halves in the order told   out [rows, n] act
 vx_status vx_swiglu(vx_device *dev, vx_tensor out, vx_tensor u, bool gate_first);
 // out = rn(silu(x)), rn to out's dtype; computed in f32.   out, x [rows, n], each bf16|f32|f16

@@ -52,17 +52,16 @@ static vx_status run_attention(operation *o)
 {
     return vx_attention(o->device, o->t[0], o->t[1], o->t[2], o->t[3], NULL);
 }
-static vx_status run_norm(operation *o)
+static vx_status run_half(operation *o)
 {
-    return vx_rms_norm_modulate(o->device, o->t[0], o->t[1], o->t[2], o->t[3], o->t[4], o->t[5], 1e-5f);
+    const vx_gate_add_norm_params p = {
+        .gate = o->t[3], .w = o->t[2], .shift = o->t[4], .scale = o->t[4], .row = o->t[5], .eps = 1e-5f
+    };
+    return vx_gate_add_norm(o->device, o->t[0], o->t[1], o->t[6], &p);
 }
 static vx_status run_rope(operation *o)
 {
     return vx_qk_norm_rope(o->device, o->t[0], o->t[1], &o->rope);
-}
-static vx_status run_gate(operation *o)
-{
-    return vx_gate_add(o->device, o->t[0], o->t[1], o->t[3], o->t[5]);
 }
 static vx_status run_swiglu(operation *o)
 {
@@ -116,17 +115,17 @@ static vx_status set_up(operation *o, vx_arena *arena, const block *b, const cha
         *bytes = 6.0 * (double)b->rows * (double)b->ffn;
         return random_tensor(o, arena, &o->t[1], b->rows, 2 * b->ffn, 1);
     }
-    // Norm with modulation, and gate with addition: a table of three rows, one for each modality.
-    const bool norm = !strcmp(what, "rms_norm_modulate");
+    // Gate with addition, norm with modulation: tables of three rows, one for each modality.
     vx_tensor w;
-    VX_TRY(random_tensor(o, arena, &o->t[0], b->rows, b->hidden, 1));
+    o->t[0] = vx_arena_tensor(arena, VX_BF16, b->rows, b->hidden);
     VX_TRY(random_tensor(o, arena, &o->t[1], b->rows, b->hidden, 1));
+    VX_TRY(random_tensor(o, arena, &o->t[6], b->rows, b->hidden, 1));
     VX_TRY(random_tensor(o, arena, &w, 1, b->hidden, 1));
     o->t[2] = vx_tensor_row(w, 0);
-    VX_TRY(random_tensor(o, arena, &o->t[3], 3, b->hidden, norm ? 1 : 0.001f)); // gates that leave the sum where it is
+    VX_TRY(random_tensor(o, arena, &o->t[3], 3, b->hidden, 0.001f)); // gates that leave the sum where it is
     VX_TRY(random_tensor(o, arena, &o->t[4], 3, b->hidden, 1));
     o->t[5] = vx_arena_tensor(arena, VX_I32, b->rows);
-    *bytes = (norm ? 4.0 : 6.0) * (double)b->rows * (double)b->hidden;
+    *bytes = 8.0 * (double)b->rows * (double)b->hidden;
     if (vx_device_is_plan(o->device)) return vx_ok();
     int32_t *row = vx_alloc_array((size_t)b->rows, sizeof *row);
     VX_NEED_MEMORY(row, "a row map");
@@ -203,9 +202,8 @@ vx_status vx_bench_operator(vx_bench_run *run, vx_device *device)
         { "linear", "fc1", run_linear, 1 },
         { "linear", "fc2", run_linear, 1 },
         { "attention", "attention", run_attention, 1 },
-        { "elementwise", "rms_norm_modulate", run_norm, 2 },
+        { "elementwise", "gate_add_norm", run_half, 2 },
         { "elementwise", "qk_norm_rope", run_rope, 1 },
-        { "elementwise", "gate_add", run_gate, 2 },
         { "elementwise", "swiglu", run_swiglu, 1 },
     };
     const block *b = vx_device_far(device) ? &released : &small;

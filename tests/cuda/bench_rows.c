@@ -93,15 +93,18 @@ static void denoiser(int64_t rows)
                     k = vx_tensor_split(vx_tensor_slice(qkv, 1, A * D, 2 * A * D), 1, D);
     const vx_qk_norm_rope_params turn = { .q_weight = head, .k_weight = head, .eps = 1e-5f, .cos = cos, .sin = sin };
     printf("denoiser, %lld rows\n", (long long)rows);
-    TIME("norm and modulation (twice a block)", row * H * 4, vx_rms_norm_modulate(dev, y, x, w, part[0], part[1], map, 1e-5f));
+    const vx_gate_add_norm_params half = {
+        .gate = part[2], .w = w, .shift = part[0], .scale = part[1], .row = map, .eps = 1e-5f
+    };
+    TIME("gate, add, norm and modulation (twice a block)", row * H * 8, vx_gate_add_norm(dev, y, x, y, &half));
     sum += 2 * last;
     TIME("q/k norm and rotation", row * A * D * 8, vx_qk_norm_rope(dev, q, k, &turn));
     sum += last;
-    TIME("gate and add (twice a block)", row * H * 6, vx_gate_add(dev, x, y, part[2], map));
-    sum += 2 * last;
     TIME("SwiGLU", row * F * 6, vx_swiglu(dev, gated, big, true));
     sum += last;
     printf("%-44s %8.4f ms\n", "a block", (double)sum);
+    TIME("norm and modulation", row * H * 4, vx_rms_norm_modulate(dev, y, x, w, part[0], part[1], map, 1e-5f));
+    TIME("gate and add", row * H * 6, vx_gate_add(dev, x, y, part[2], map));
     TIME("RMS norm", row * H * 4, vx_rms_norm(dev, y, x, w, 1e-5f, VX_NORM_ROUND_ONCE));
     TIME("addition", row * H * 6, vx_add(dev, x, y));
     vx_arena_reset(arena, mark);

@@ -119,7 +119,7 @@ struct work {
 };
 struct side {
     vx_device *dev;
-    vx_tensor in[INPUTS], out;
+    vx_tensor in[INPUTS], out, spare; // spare: as out
 };
 typedef void (*operation)(const struct side *s, const struct work *w);
 
@@ -135,6 +135,16 @@ static void gate_add(const struct side *s, const struct work *w)
     assert_ok(vx_copy(s->dev, s->out, s->in[0]));
     assert_ok(vx_gate_add(s->dev, s->out, s->in[1], s->in[2], s->in[5]));
     assert_ok(vx_gate_add(s->dev, s->out, s->in[1], vx_tensor_slice(s->in[3], 0, 1, 2), (vx_tensor){ 0 }));
+}
+static void gate_add_norm(const struct side *s, const struct work *w)
+{
+    (void)w;
+    const vx_gate_add_norm_params p = {
+        .gate = s->in[2], .w = s->in[4], .shift = s->in[3], .scale = s->in[2], .row = s->in[5], .eps = 1e-5f
+    };
+    assert_ok(vx_copy(s->dev, s->out, s->in[0]));
+    assert_ok(vx_gate_add_norm(s->dev, s->spare, s->out, s->in[1], &p));
+    assert_ok(vx_gate_add_norm(s->dev, s->spare, s->out, s->spare, &p)); // what comes out takes the place of what was added
 }
 static void rms_once(const struct side *s, const struct work *w)
 {
@@ -200,6 +210,7 @@ static const struct {
 } operations[] = {
     { "add", add, false },
     { "gate_add", gate_add, false },
+    { "gate_add_norm", gate_add_norm, false },
     { "rms_norm", rms_once, true },
     { "rms_norm, two roundings", rms_twice, false },
     { "rms_norm in place", rms_in_place, false },
@@ -218,9 +229,11 @@ static void run_operation(int i, const struct work *w, vx_dtype out_type, int64_
 {
     char what[200];
     const size_t mark = vx_arena_mark(arena);
-    both out = tensor(out_type, before, after, w->rows, w->n);
-    struct side near = { .dev = cpu, .out = out.host }, far = { .dev = cuda, .out = out.far };
+    both out = tensor(out_type, before, after, w->rows, w->n), spare = tensor(out_type, before, after, w->rows, w->n);
+    struct side near = { .dev = cpu, .out = out.host, .spare = spare.host },
+                far = { .dev = cuda, .out = out.far, .spare = spare.far };
     poison(&out);
+    poison(&spare);
     for (int k = 0; k < INPUTS; k++) {
         near.in[k] = w->in[k].host;
         far.in[k] = k == 4 || k == 7 ? w->in[k].host : w->in[k].far;
@@ -230,7 +243,9 @@ static void run_operation(int i, const struct work *w, vx_dtype out_type, int64_
     snprintf(what, sizeof what, "%s, %s, %s -> %s [%lld,%lld]", operations[i].name, says, vx_dtype_name(w->act),
              vx_dtype_name(out_type), (long long)w->rows, (long long)w->n);
     same(what, &out, false);
+    same(what, &spare, false);
     drop(&out);
+    drop(&spare);
     vx_arena_reset(arena, mark);
 }
 

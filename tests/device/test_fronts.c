@@ -84,6 +84,33 @@ static void gate_adds(void **state)
     expect("a file's gate beside f32", vx_gate_add(plan, T(F32, 3, 8), T(F32, 3, 8), T(F16, 1, 8), NONE), VX_OK, NULL);
 }
 
+static void gates_with_norms(void **state)
+{
+    (void)state;
+    const vx_tensor x = T(BF16, 3, 8), table = T(BF16, 2, 8), row = T(I32, 3), w = T(F32, 8);
+    const vx_gate_add_norm_params good = { table, w, table, table, row, 1 };
+    vx_gate_add_norm_params p = good;
+#define WITH(field, value) (p = good, p.field = (value), vx_gate_add_norm(plan, x, x, x, &p))
+    expect("takes", vx_gate_add_norm(plan, x, x, x, &good), VX_OK, NULL);
+    expect("no weight", WITH(w, NONE), VX_OK, NULL);
+    expect("out", vx_gate_add_norm(plan, T(BF16, 3, 9), x, x, &good), VX_ERR_SHAPE, "out");
+    expect("out's format", vx_gate_add_norm(plan, T(F16, 3, 8), x, x, &good), VX_ERR_DTYPE, "out");
+    expect("y", vx_gate_add_norm(plan, x, x, T(BF16, 2, 8), &good), VX_ERR_SHAPE, "y");
+    expect("y's format", vx_gate_add_norm(plan, x, x, T(F16, 3, 8), &good), VX_ERR_DTYPE, "y");
+    expect("gate", WITH(gate, T(BF16, 2, 7)), VX_ERR_SHAPE, "gate");
+    expect("gate's format", WITH(gate, T(F32, 2, 8)), VX_ERR_DTYPE, "gate");
+    expect("w", WITH(w, T(F32, 7)), VX_ERR_SHAPE, "w");
+    expect("shift", WITH(shift, T(BF16, 3, 8)), VX_ERR_SHAPE, "shift");
+    expect("scale's format", WITH(scale, T(F32, 2, 8)), VX_ERR_DTYPE, "scale");
+    expect("no row map", WITH(row, NONE), VX_ERR_SHAPE, "row");
+    expect("row's format", WITH(row, T(F32, 3)), VX_ERR_DTYPE, "row");
+    uint16_t numbers[8] = { 0 };
+    const vx_tensor same = vx_tensor_of(numbers, VX_BF16, 1, 8);
+    expect("out is x", vx_gate_add_norm(plan, same, same, same, &(vx_gate_add_norm_params){ same, w, same, same, T(I32, 1), 1 }),
+           VX_ERR_SHAPE, "out");
+#undef WITH
+}
+
 static void norms(void **state)
 {
     (void)state;
@@ -308,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adds),
         cmocka_unit_test(gate_adds),
+        cmocka_unit_test(gates_with_norms),
         cmocka_unit_test(norms),
         cmocka_unit_test(elementwise),
         cmocka_unit_test(linears),

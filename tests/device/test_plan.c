@@ -53,6 +53,12 @@ static vx_status gate_add(vx_device *d)
 {
     return vx_gate_add(d, T(BF16, 4, 8), T(BF16, 4, 8), T(BF16, 3, 8), T(I32, 4));
 }
+static vx_status gate_add_norm(vx_device *d)
+{
+    const vx_tensor x = T(BF16, 4, 8), table = T(BF16, 3, 8);
+    return vx_gate_add_norm(d, T(BF16, 4, 8), x, T(BF16, 4, 8),
+                            &(vx_gate_add_norm_params){ table, T(F32, 8), table, table, T(I32, 4), 1 });
+}
 static vx_status swiglu(vx_device *d)
 {
     return vx_swiglu(d, T(BF16, 4, 8), T(BF16, 4, 16), true);
@@ -135,6 +141,7 @@ static const struct {
     { "attention", attention_causal, 4 * (1 + 2 + 3 + 4 + 5) * 2 * 8, 4 * (5 * 2 * 8 * 4), 0 },
     { "rms_norm", norm, 0, 2 * 64 + 32, 32 },
     { "gate_add", gate_add, 0, 3 * 64 + 48 + 16, 0 },
+    { "gate_add_norm", gate_add_norm, 0, 4 * 64 + 3 * 48 + 16 + 32, 32 },
     { "swiglu", swiglu, 0, 64 + 128, 0 },
     { "embed", embed, 0, 4 * 8 * 4 + 4 * 8 * 2 + 4 * 4, 4 * 8 * 2 },
     { "to_u8", bytes, 0, 10 + 40, 0 },

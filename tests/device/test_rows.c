@@ -28,6 +28,25 @@ static float rounded(vx_dtype act, float v)
     return act == VX_BF16 ? vx_round_bf16(v) : v;
 }
 
+// The fused operator beside its two, x from where the gate left it; and with the result in y's place.
+static void check_gate_add_norm(vx_tensor x, vx_tensor w, vx_tensor shift, vx_tensor scale, vx_tensor row)
+{
+    const vx_gate_add_norm_params p = { .gate = scale, .w = w, .shift = shift, .scale = scale, .row = row, .eps = 1e-5f };
+    vx_tensor y = rig_like(x), sum[2] = { rig_like(x), rig_like(x) }, out[2] = { rig_like(x), rig_like(x) };
+    rig_fill(y, 4, 2);
+    for (int i = 0; i < 2; i++) assert_ok(vx_copy(dev, sum[i], x));
+    assert_ok(vx_gate_add(dev, sum[0], y, scale, row));
+    assert_ok(vx_rms_norm_modulate(dev, out[0], sum[0], w, shift, scale, row, 1e-5f));
+    assert_ok(vx_gate_add_norm(dev, out[1], sum[1], y, &p));
+    assert_memory_equal(sum[0].data, sum[1].data, vx_tensor_bytes(x));
+    assert_memory_equal(out[0].data, out[1].data, vx_tensor_bytes(x));
+    assert_ok(vx_copy(dev, sum[1], x));
+    assert_ok(vx_gate_add_norm(dev, y, sum[1], y, &p));
+    assert_memory_equal(out[0].data, y.data, vx_tensor_bytes(x));
+    for (int i = 0; i < 2; i++) rig_free(&sum[i]), rig_free(&out[i]);
+    rig_free(&y);
+}
+
 static void norm_and_modulation_are_the_parts_in_turn(void **state)
 {
     (void)state;
@@ -49,6 +68,7 @@ static void norm_and_modulation_are_the_parts_in_turn(void **state)
         const vx_tensor scale = vx_tensor_merge(vx_tensor_slice(table, 1, 4, 5), 1);
         assert_ok(vx_rms_norm(dev, normed, x, w, 1e-5f, VX_NORM_ROUND_ONCE));
         assert_ok(vx_rms_norm_modulate(dev, out, x, w, shift, scale, row, 1e-5f));
+        check_gate_add_norm(x, w, shift, scale, row);
         for (int64_t i = 0; i < rows * n; i++) {
             const int64_t at = i / n * 3 % 7 * 6 * n + i % n;
             const float one_plus = rounded(act, 1.0f + number(table, at + 4 * n));

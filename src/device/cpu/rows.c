@@ -41,6 +41,29 @@ const struct vx_row_kernels *vx_row_kernels_for(int isa)
 VX_ROW_OPERATORS(ROW_OPERATOR)
 #undef ROW_OPERATOR
 
+// A piece is in the cache when it is normalised.
+struct gate_add_norm_job {
+    const vx_gate_add_norm_args *args;
+    const struct vx_row_kernels *kernels;
+};
+
+static void gate_add_norm_piece(void *ctx, int64_t piece, int worker)
+{
+    const struct gate_add_norm_job *job = ctx;
+    const int64_t begin = piece * ROWS_OF_PIECE, end = vx_min_i64(begin + ROWS_OF_PIECE, job->args->add.x.shape[0]);
+    (void)worker;
+    job->kernels->gate_add(&job->args->add, begin, end);
+    job->kernels->rms_norm_modulate(&job->args->norm, begin, end);
+}
+
+vx_status vx_cpu_gate_add_norm(vx_device *dev, const vx_gate_add_norm_args *args)
+{
+    const vx_cpu *cpu = vx_cpu_of(dev);
+    struct gate_add_norm_job job = { args, cpu->rows };
+    vx_pool_run(cpu->pool, vx_ceil_div(args->add.x.shape[0], ROWS_OF_PIECE), gate_add_norm_piece, &job);
+    return vx_ok();
+}
+
 struct embed_job {
     const vx_embed_args *args;
     const struct vx_row_kernels *kernels;

@@ -32,10 +32,9 @@ vx_status vx_cuda_rms_norm(vx_device *dev, const vx_rms_norm_args *args)
     return vx_cuda_status(vx_k_rms_norm(&norm, cuda->stream), "vx_rms_norm");
 }
 
-vx_status vx_cuda_rms_norm_modulate(vx_device *dev, const vx_rms_norm_modulate_args *args)
+static vx_status modulated_norm(vx_cuda *cuda, vx_k_norm *norm, const vx_rms_norm_modulate_args *args)
 {
-    vx_cuda *cuda = vx_cuda_of(dev);
-    vx_k_norm norm = {
+    *norm = (vx_k_norm){
         .out = rows_of(args->out),
         .x = rows_of(args->x),
         .row = args->row.data,
@@ -43,9 +42,16 @@ vx_status vx_cuda_rms_norm_modulate(vx_device *dev, const vx_rms_norm_modulate_a
         .rows = args->x.shape[0],
         .n = args->x.shape[1],
     };
-    VX_TRY(place(cuda, &norm.w, args->w));
-    VX_TRY(place(cuda, &norm.shift, args->shift));
-    VX_TRY(place(cuda, &norm.scale, args->scale));
+    VX_TRY(place(cuda, &norm->w, args->w));
+    VX_TRY(place(cuda, &norm->shift, args->shift));
+    return place(cuda, &norm->scale, args->scale);
+}
+
+vx_status vx_cuda_rms_norm_modulate(vx_device *dev, const vx_rms_norm_modulate_args *args)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    vx_k_norm norm;
+    VX_TRY(modulated_norm(cuda, &norm, args));
     return vx_cuda_status(vx_k_rms_norm(&norm, cuda->stream), "vx_rms_norm_modulate");
 }
 
@@ -79,6 +85,16 @@ vx_status vx_cuda_gate_add(vx_device *dev, const vx_gate_add_args *args)
     VX_TRY(place(cuda, &gate, args->gate));
     return vx_cuda_status(vx_k_gate_add(rows_of(x), rows_of(args->y), gate, row, x.shape[0], x.shape[1], cuda->stream),
                           "vx_gate_add");
+}
+
+vx_status vx_cuda_gate_add_norm(vx_device *dev, const vx_gate_add_norm_args *args)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    vx_k_norm norm;
+    vx_k_rows gate;
+    VX_TRY(modulated_norm(cuda, &norm, &args->norm));
+    VX_TRY(place(cuda, &gate, args->add.gate));
+    return vx_cuda_status(vx_k_gate_add_norm(&norm, rows_of(args->add.y), gate, cuda->stream), "vx_gate_add_norm");
 }
 
 vx_status vx_cuda_swiglu(vx_device *dev, const vx_swiglu_args *args)

@@ -30,6 +30,8 @@ typedef struct vx_k_norm {
     int64_t rows, n;
 } vx_k_norm;
 cudaError_t vx_k_rms_norm(const vx_k_norm *a, cudaStream_t stream); // with shift: rms_norm_modulate
+// a->x += gate[row] * y before; of a->shift, a->scale and a->row, all given
+cudaError_t vx_k_gate_add_norm(const vx_k_norm *a, vx_k_rows y, vx_k_rows gate, cudaStream_t stream);
 cudaError_t vx_k_layer_norm(const vx_k_norm *a, cudaStream_t stream);
 
 cudaError_t vx_k_add(vx_k_rows x, vx_k_rows y, int64_t rows, int64_t n, cudaStream_t stream);

@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(WARPS *WARP)
         },
         [&](int k, int64_t r, int64_t i, int count) {
             float g[OCTET], v[OCTET];
-            if (T == VX_F32) load_any<true>(g, gate, gates, i, count, WIDE);
-            else widen<T>(g, load<T, true>(gates, i, count, WIDE));
+            if (T == VX_F32) load_any<STILL>(g, gate, gates, i, count, WIDE);
+            else widen<T>(g, load<T, STILL>(gates, i, count, WIDE));
             if (T == VX_F32 && y.dtype == VX_F16) widen<VX_F16>(v, half[T == VX_F32 ? k : 0]);
             else widen<T>(v, b[k]);
 #pragma unroll
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(WARPS *WARP) embed_rows(stretch s, vx_k_rows o
                 return;
             }
             float v[OCTET];
-            load_any<true>(v, table, from, i, count, WIDE);
+            load_any<STILL>(v, table, from, i, count, WIDE);
             store_any(out, to, i, count, WIDE, v);
         });
 }
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(WARPS *WARP) embed_blend_rows(stretch s, vx_k_
             float sum[OCTET], v[OCTET];
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                load_any<true>(v, table, row_at(table, id[c]), i, count, WIDE);
+                load_any<STILL>(v, table, row_at(table, id[c]), i, count, WIDE);
 #pragma unroll
                 for (int j = 0; j < OCTET; j++) {
                     const float product = w[c] * v[j];

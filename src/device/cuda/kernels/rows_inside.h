@@ -60,16 +60,34 @@ template <vx_dtype T> struct octet {
     uint32_t w[WORDS];
 };
 
-// Elements i to i + count - 1, zeros after them. `wide`: count is 8 and the address is a multiple of 16. `STILL`: nobody writes
-// there while the kernel runs, so the load need not keep its place among stores.
-template <vx_dtype T, bool STILL = false> VX_DEVICE octet<T> load(const void *row, int64_t i, int count, bool wide)
+// What is known of a place. STILL: nobody writes there while the kernel runs, so a load need not keep its place among stores.
+// PASSING: nobody comes back to it, so it should not drive tables that all rows share from the first-level cache.
+enum traffic { ANY, STILL, PASSING };
+
+VX_DEVICE uint4 load_passing(const uint4 *p)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+VX_DEVICE void store_passing(uint4 *p, uint4 v)
+{
+    asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+// Elements i to i + count - 1, zeros after them. `wide`: count is 8 and the address is a multiple of 16.
+template <vx_dtype T, traffic WHAT = ANY> VX_DEVICE octet<T> load(const void *row, int64_t i, int count, bool wide)
 {
     octet<T> o;
     if (wide) {
         const uint4 *p = (const uint4 *)((const char *)row + i * (T == VX_F32 ? 4 : 2));
 #pragma unroll
         for (int q = 0; q < octet<T>::WORDS / 4; q++) {
-            const uint4 v = STILL ? __ldg(p + q) : p[q];
+            const uint4 v = WHAT == STILL ? __ldg(p + q) : WHAT == PASSING ? load_passing(p + q) : p[q];
             o.w[4 * q] = v.x, o.w[4 * q + 1] = v.y, o.w[4 * q + 2] = v.z, o.w[4 * q + 3] = v.w;
         }
         return o;
@@ -86,13 +104,16 @@ template <vx_dtype T, bool STILL = false> VX_DEVICE octet<T> load(const void *ro
     return o;
 }
 
-template <vx_dtype T> VX_DEVICE void store(void *row, int64_t i, int count, bool wide, octet<T> o)
+template <vx_dtype T, traffic WHAT = ANY> VX_DEVICE void store(void *row, int64_t i, int count, bool wide, octet<T> o)
 {
     if (wide) {
         uint4 *p = (uint4 *)((char *)row + i * (T == VX_F32 ? 4 : 2));
 #pragma unroll
-        for (int q = 0; q < octet<T>::WORDS / 4; q++)
-            p[q] = make_uint4(o.w[4 * q], o.w[4 * q + 1], o.w[4 * q + 2], o.w[4 * q + 3]);
+        for (int q = 0; q < octet<T>::WORDS / 4; q++) {
+            const uint4 v = make_uint4(o.w[4 * q], o.w[4 * q + 1], o.w[4 * q + 2], o.w[4 * q + 3]);
+            if (WHAT == PASSING) store_passing(p + q, v);
+            else p[q] = v;
+        }
         return;
     }
 #pragma unroll
@@ -185,12 +206,12 @@ template <vx_dtype T> VX_DEVICE void widen_exactly(float v[OCTET], octet<T> o)
     }
 }
 
-template <bool STILL = false>
+template <traffic WHAT = ANY>
 VX_DEVICE void load_any(float v[OCTET], vx_k_rows r, const void *row, int64_t i, int count, bool wide)
 {
-    if (r.dtype == VX_BF16) widen<VX_BF16>(v, load<VX_BF16, STILL>(row, i, count, wide));
-    else if (r.dtype == VX_F16) widen_exactly<VX_F16>(v, load<VX_F16, STILL>(row, i, count, wide));
-    else widen<VX_F32>(v, load<VX_F32, STILL>(row, i, count, wide));
+    if (r.dtype == VX_BF16) widen<VX_BF16>(v, load<VX_BF16, WHAT>(row, i, count, wide));
+    else if (r.dtype == VX_F16) widen_exactly<VX_F16>(v, load<VX_F16, WHAT>(row, i, count, wide));
+    else widen<VX_F32>(v, load<VX_F32, WHAT>(row, i, count, wide));
 }
 
 // ---- rows ----

@@ -45,7 +45,10 @@ template <vx_dtype X, int KEEP, bool WIDE> struct mine {
         const int64_t left = n - (int64_t)v * OCTET;
         return !WIDE && left < OCTET ? (int)left : OCTET;
     }
-    VX_DEVICE_MEMBER octet<X> read(int v) const { return load<X>(x, (int64_t)v * OCTET, count(v), WIDE); }
+    VX_DEVICE_MEMBER octet<X> read(int v) const
+    {
+        return load < X, KEEP ? PASSING : ANY > (x, (int64_t)v * OCTET, count(v), WIDE);
+    }
     VX_DEVICE_MEMBER void begin()
     {
 #pragma unroll
@@ -72,15 +75,9 @@ template <vx_dtype X, int KEEP, bool WIDE> struct mine {
 
 // With KEEP the weight is bf16.
 template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE, bool MODULATE>
-__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_constant__ norm_job job)
+VX_DEVICE void normalise(const mine<X, KEEP, WIDE> &own, const vx_k_norm &a, int64_t r, int64_t modulation)
 {
-    const vx_k_norm &a = job.a;
-    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
-    if (r >= a.rows) return;
-    mine<X, KEEP, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
     void *out = row_at(a.out, r);
-    own.begin();
-    const int64_t modulation = MODULATE ? a.row[r] : 0;
     const void *shift = row_at(a.shift, modulation), *scale = row_at(a.scale, modulation);
     float acc = 0.0f;
     own.each([&](int, octet<X> o, int) { acc = squares<X>(acc, o); });
@@ -93,8 +90,8 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
         for (int j = 0; j < OCTET; j++) y[j] = y[j] * inv;
         if (!MODULATE && a.twice) widen<X>(y, pack<X>(y));
         if (a.w.data) {
-            if (KEEP) widen<VX_BF16>(w, load<VX_BF16, true>(a.w.data, i, count, WIDE));
-            else load_any<true>(w, a.w, a.w.data, i, count, WIDE);
+            if (KEEP) widen<VX_BF16>(w, load<VX_BF16, STILL>(a.w.data, i, count, WIDE));
+            else load_any<STILL>(w, a.w, a.w.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
         }
@@ -104,14 +101,65 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_con
             for (int j = 0; j < OCTET; j++) ones[j] = 1.0f;
             widen<X>(y, pack<X>(y));
             // 1 + scale is rounded before the product: the reference stores it as a tensor.
-            widen<X>(m, add<X>(pack<X>(ones), load<X, true>(scale, i, count, WIDE)));
+            widen<X>(m, add<X>(pack<X>(ones), load<X, STILL>(scale, i, count, WIDE)));
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * m[j];
-            store<X>(out, i, count, WIDE, add<X>(pack<X>(y), load<X, true>(shift, i, count, WIDE)));
+            store<X, PASSING>(out, i, count, WIDE, add<X>(pack<X>(y), load<X, STILL>(shift, i, count, WIDE)));
         } else {
-            store<OUT>(out, i, count, WIDE, pack<OUT>(y));
+            store<OUT, PASSING>(out, i, count, WIDE, pack<OUT>(y));
         }
     });
+}
+
+template <vx_dtype X, vx_dtype OUT, int KEEP, bool WIDE, bool MODULATE>
+__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) rms_rows(const __grid_constant__ norm_job job)
+{
+    const vx_k_norm &a = job.a;
+    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
+    if (r >= a.rows) return;
+    mine<X, KEEP, WIDE> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
+    own.begin();
+    normalise<X, OUT, KEEP, WIDE, MODULATE>(own, a, r, MODULATE ? a.row[r] : 0);
+}
+
+// x += gate * y, then its norm and modulation: bf16 rows that stay in registers. y comes in small parts, so that four blocks have room:
+// with parts of 7 it are two, and a tenth slower.
+template <int KEEP>
+__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP, 4)
+    gate_norm_rows(const __grid_constant__ norm_job job, vx_k_rows y, vx_k_rows gate)
+{
+    constexpr int PART = 3;
+    static_assert(KEEP % PART == 0, "");
+    const vx_k_norm &a = job.a;
+    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
+    if (r >= a.rows) return;
+    mine<VX_BF16, KEEP, true> own = { {}, row_at(a.x, r), (int)threadIdx.x % WARP, job.vectors, a.n };
+    void *x = row_at(a.x, r);
+    const int64_t modulation = a.row[r];
+    const void *added = row_at(y, r), *gates = row_at(gate, modulation);
+    own.begin();
+#pragma unroll
+    for (int part = 0; part < KEEP; part += PART) {
+        octet<VX_BF16> b[PART];
+#pragma unroll
+        for (int k = 0; k < PART; k++) {
+            const int v = (part + k) * WARP + own.lane;
+            if (v < own.vectors) b[k] = load<VX_BF16, PASSING>(added, (int64_t)v * OCTET, OCTET, true);
+        }
+#pragma unroll
+        for (int k = 0; k < PART; k++) {
+            const int v = (part + k) * WARP + own.lane;
+            if (v >= own.vectors) continue;
+            float g[OCTET], p[OCTET];
+            widen<VX_BF16>(g, load<VX_BF16, STILL>(gates, (int64_t)v * OCTET, OCTET, true));
+            widen<VX_BF16>(p, b[k]);
+#pragma unroll
+            for (int j = 0; j < OCTET; j++) g[j] = g[j] * p[j];
+            own.kept[part + k] = add<VX_BF16>(own.kept[part + k], pack<VX_BF16>(g));
+            store<VX_BF16, PASSING>(x, (int64_t)v * OCTET, OCTET, true, own.kept[part + k]);
+        }
+    }
+    normalise<VX_BF16, VX_BF16, KEEP, true, true>(own, a, r, modulation);
 }
 
 template <vx_dtype X, vx_dtype OUT, bool WIDE>
@@ -136,12 +184,12 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) layer_rows(const __grid_c
 #pragma unroll
         for (int j = 0; j < OCTET; j++) y[j] = __fdiv_rn(y[j] - mean, deviation);
         if (a.w.data) {
-            load_any<true>(w, a.w, a.w.data, i, count, WIDE);
+            load_any<STILL>(w, a.w, a.w.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] * w[j];
         }
         if (a.b.data) {
-            load_any<true>(w, a.b, a.b.data, i, count, WIDE);
+            load_any<STILL>(w, a.b, a.b.data, i, count, WIDE);
 #pragma unroll
             for (int j = 0; j < OCTET; j++) y[j] = y[j] + w[j];
         }
@@ -161,13 +209,20 @@ static norm_job job_of(const vx_k_norm *a, unsigned *blocks)
     return { *a, (int)((a->n + OCTET - 1) / OCTET) };
 }
 
+enum { MOST = 21, THREADS = ROWS_OF_BLOCK * WARP };
+
+// Whether rows of bf16 stay in registers.
+static bool stays(const vx_k_norm *a, const norm_job &job)
+{
+    return all_wide(a) && job.vectors <= MOST * WARP && (!a->w.data || a->w.dtype == VX_BF16);
+}
+
 template <vx_dtype X, vx_dtype OUT, bool MODULATE> static void launch_rms(const vx_k_norm *a, cudaStream_t stream)
 {
-    enum { MOST = 21, THREADS = ROWS_OF_BLOCK * WARP };
     unsigned blocks;
     const norm_job job = job_of(a, &blocks);
     if constexpr (X == VX_BF16) {
-        if (all_wide(a) && job.vectors <= MOST * WARP && (!a->w.data || a->w.dtype == VX_BF16)) {
+        if (stays(a, job)) {
             rms_rows<X, OUT, MOST, true, MODULATE><<<blocks, THREADS, 0, stream>>>(job);
             return;
         }
@@ -194,6 +249,18 @@ cudaError_t vx_k_rms_norm(const vx_k_norm *a, cudaStream_t stream)
 #undef PLAIN
 #undef MODULATE
     return cudaGetLastError();
+}
+
+cudaError_t vx_k_gate_add_norm(const vx_k_norm *a, vx_k_rows y, vx_k_rows gate, cudaStream_t stream)
+{
+    unsigned blocks;
+    const norm_job job = job_of(a, &blocks);
+    if (a->x.dtype == VX_BF16 && stays(a, job) && is_wide(y) && is_wide(gate)) {
+        gate_norm_rows<MOST><<<blocks, THREADS, 0, stream>>>(job, y, gate);
+        return cudaGetLastError();
+    }
+    const cudaError_t error = vx_k_gate_add(a->x, y, gate, a->row, a->rows, a->n, stream);
+    return error == cudaSuccess ? vx_k_rms_norm(a, stream) : error;
 }
 
 cudaError_t vx_k_layer_norm(const vx_k_norm *a, cudaStream_t stream)
