@@ -15,13 +15,21 @@ static int64_t inner_of(const vx_denoiser_config *config)
     return config->heads * config->head_dim;
 }
 
-// For attention `wide` holds      [rows, 3*inner] q, k, v, then [rows, hidden] the projection of what `narrow` has of them
-// while the MLP runs, a chunk's   [chunk, 2*ffn] gate and value | [chunk, ffn] their product
+// The MLP is wider than attention: it takes the rows in as many equal parts as it is times wider, whole tiles of a matrix unit.
+// Few rows are no parts.
+static int64_t rows_of_part(const vx_denoiser_config *config, int64_t rows)
+{
+    enum { TILE = 256 };
+    const int64_t parts = vx_ceil_div(config->ffn, inner_of(config)), part = vx_ceil_div(vx_ceil_div(rows, parts), TILE) * TILE;
+    return vx_min_i64(rows, vx_max_i64(part, VX_DENOISER_CHUNK));
+}
+
+// For attention `wide` holds     [rows, 3*inner] q, k, v, then [rows, hidden] the projection of what `narrow` has of them
+// while the MLP runs, a part's   [part, 2*ffn] gate and value | [part, ffn] their product
 int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows)
 {
-    const int64_t attention = rows * vx_max_i64(3 * inner_of(config), config->hidden);
-    const int64_t chunk = vx_min_i64(rows, VX_DENOISER_CHUNK);
-    return vx_max_i64(attention, aligned(chunk * 2 * config->ffn) + chunk * config->ffn);
+    const int64_t attention = rows * vx_max_i64(3 * inner_of(config), config->hidden), part = rows_of_part(config, rows);
+    return vx_max_i64(attention, aligned(part * 2 * config->ffn) + part * config->ffn);
 }
 
 // Rows that go into a product, [rows, hidden], or attention's, [rows, inner].
@@ -87,9 +95,9 @@ static vx_status attention(vx_device *dev, const vx_denoiser_config *k, const vx
 vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *k, const vx_denoiser_block *block, vx_tensor rows,
                               vx_tensor wide)
 {
-    const int64_t count = rows.shape[0];
-    for (int64_t begin = 0; begin < count; begin += VX_DENOISER_CHUNK) {
-        const int64_t end = vx_min_i64(begin + VX_DENOISER_CHUNK, count);
+    const int64_t count = rows.shape[0], step = rows_of_part(k, count);
+    for (int64_t begin = 0; begin < count; begin += step) {
+        const int64_t end = vx_min_i64(begin + step, count);
         int64_t at = 0;
         vx_tensor u = carve(wide, &at, end - begin, 2 * k->ffn);
         vx_tensor y = carve(wide, &at, end - begin, k->ffn);

@@ -51,8 +51,7 @@ typedef struct vx_denoiser_buffers {
 // The widest steps, for `rows` rows, in elements of `narrow` and `wide`.
 int64_t vx_denoiser_narrow(const vx_denoiser_config *config, int64_t rows);
 int64_t vx_denoiser_wide(const vx_denoiser_config *config, int64_t rows);
-// Rows of one chunk of the MLP and of the heads: bounds their buffers; every row is computed by itself, so the size shows
-// in nothing else.
+// Rows that the heads take at a time, and the MLP at least: bounds their buffers; every row is computed by itself.
 enum { VX_DENOISER_CHUNK = 8192 };
 
 // How a main block treats its rows; NULL for the refiner's.
@@ -72,7 +71,7 @@ vx_status vx_denoiser_enter(vx_device *dev, const vx_denoiser_config *config, co
 vx_status vx_denoiser_run_block(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block,
                                 const vx_denoiser_buffers *buffers, const vx_denoiser_rows *rows, const vx_denoiser_block *next,
                                 const vx_denoiser_rows *next_rows);
-// h = fc2(swiglu(fc1(h))), h [rows, hidden], a chunk of rows at a time, in `wide`.
+// h = fc2(swiglu(fc1(h))), h [rows, hidden], a part of the rows at a time, in `wide`.
 vx_status vx_denoiser_run_mlp(vx_device *dev, const vx_denoiser_config *config, const vx_denoiser_block *block, vx_tensor h,
                               vx_tensor wide);
 // [table, parts, n] -> [table, n], one of the parts.

@@ -408,8 +408,8 @@ static void what_is_not_finite_is_named(void **state)
     tiny_free(t);
 }
 
-// Rows of the MLP are taken in chunks: those behind the first chunk are computed like those in it.
-static void rows_behind_the_first_chunk_are_computed(void **state)
+// An MLP wider than attention takes its rows in parts: those behind the first part are computed like those in it.
+static void rows_behind_the_first_part_are_computed(void **state)
 {
     (void)state;
     enum { ROWS = VX_DENOISER_CHUNK + 3, PERIOD = 4 };
@@ -417,8 +417,11 @@ static void rows_behind_the_first_chunk_are_computed(void **state)
     rig r;
     open_model(&r, t, tiny_official_config);
     assert_ok(vx_device_cpu_create(&r.dev, &(vx_cpu_params){ .threads = 2 }));
-    const vx_denoiser_config *k = vx_denoiser_config_of(r.denoiser);
-    const int64_t scratch = vx_denoiser_wide(k, ROWS);
+    vx_denoiser_config k = *vx_denoiser_config_of(r.denoiser);
+    k.heads = 1;
+    k.head_dim = 8; // a sixth of the MLP
+    const int64_t scratch = vx_denoiser_wide(&k, ROWS);
+    assert_true(scratch < 3 * k.ffn * ROWS);
     assert_ok(vx_arena_create(r.dev, &r.arena, (size_t)(ROWS * TINY_HIDDEN + scratch) * 2 + 4 * VX_ARENA_ALIGN));
     vx_tensor rows = vx_arena_tensor(r.arena, VX_BF16, ROWS, TINY_HIDDEN), wide = vx_arena_tensor(r.arena, VX_BF16, scratch);
     uint16_t *h = rows.data, first[PERIOD * TINY_HIDDEN];
@@ -426,7 +429,7 @@ static void rows_behind_the_first_chunk_are_computed(void **state)
     tiny_values(values, "rows", PERIOD * TINY_HIDDEN, 2, 0);
     for (int i = 0; i < ROWS * TINY_HIDDEN; i++) h[i] = vx_f32_to_bf16(values[i % (PERIOD * TINY_HIDDEN)]);
     memcpy(first, h, sizeof first);
-    assert_ok(vx_denoiser_run_mlp(r.dev, k, &r.denoiser->blocks[0], rows, wide));
+    assert_ok(vx_denoiser_run_mlp(r.dev, &k, &r.denoiser->blocks[0], rows, wide));
     assert_memory_not_equal(h, first, sizeof first);
     for (int i = 0; i < ROWS * TINY_HIDDEN; i++) assert_int_equal(h[i], h[i % (PERIOD * TINY_HIDDEN)]);
     close_rig(&r);
@@ -541,7 +544,7 @@ int main(void)
         cmocka_unit_test(a_residual_beyond_f16_stays_finite),
         cmocka_unit_test(f16_activations_are_refused),
         cmocka_unit_test(what_is_not_finite_is_named),
-        cmocka_unit_test(rows_behind_the_first_chunk_are_computed),
+        cmocka_unit_test(rows_behind_the_first_part_are_computed),
         cmocka_unit_test(wrong_configurations_are_refused),
         cmocka_unit_test(missing_and_foreign_tensors_are_refused),
         cmocka_unit_test(frequencies_come_from_the_file_if_they_are_right),
