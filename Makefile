@@ -47,8 +47,8 @@ threads:
 	@cmake --preset tsan -G Ninja -DVORTEX_MEDIA=OFF >/dev/null
 	@cmake --build build/tsan -j $(JOBS) --target vx_device $(TSAN_TARGETS)
 	@cd build/tsan && $(CTEST) -R '$(TSAN_TESTS)'
-TSAN_TARGETS := test_base_pool test_device_linear test_device_attention
-TSAN_TESTS := ^(base/test_pool|device/test_linear|device/test_attention)$$
+TSAN_TARGETS := test_base_pool test_base_handoff test_pipeline_decode test_device_linear test_device_attention
+TSAN_TESTS := ^(base/test_(pool|handoff)|pipeline/test_decode|device/test_(linear|attention))$$
 
 # The CUDA back end beside the CPU's, parity on the card, its benches: tools/check-gpu says what it reads of the environment. Needs
 # nvcc, CMake and a driver; of the small libraries what VORTEX_PREFIX has (tools/make-prefix), else the system's. Without a card it

@@ -232,6 +232,7 @@ typedef struct vx_progress {
 } vx_progress;
 typedef struct vx_job_callbacks {
     size_t struct_size;
+    // All are called on the thread of the call that runs the job, and the job waits for them.
     void (*progress)(void *user, const vx_progress *progress);
     // Frames first..first+count-1 as RGB, [count, height, width, 3]; false stops the job with VX_ERR_CANCELLED. For
     // vx_job_decode.
@@ -252,7 +253,8 @@ VX_API void vx_job_destroy(vx_job **job);
 // of this model with the same prompt, conditions and precision is not encoded again; nor are the same conditions.
 VX_API vx_status vx_job_run(vx_job *job);
 VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator; async-signal-safe
-// Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back.
+// Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back. Frames are encoded and
+// written by a thread of the library while the next ones are decoded; it has ended when the call returns.
 VX_API vx_status vx_job_decode(vx_job *job);
 VX_API vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params *media);
 // Whether vx_job_write_mp4 could begin: the name, the folder, the encoders. For before vx_job_run, so that nothing is computed in

@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,6 +26,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define JOB_OPEN   (UINT64_C(1) << 31)
 #define JOB_INSIDE (JOB_OPEN - 1)
@@ -113,9 +113,6 @@ static void *worker_main(void *argument)
 {
     worker *self = argument;
     vx_pool *pool = self->pool;
-    char name[16];
-    snprintf(name, sizeof name, "vortex-%d", self->index);
-    pthread_setname_np(pthread_self(), name);
     uint64_t last = 0;
     while (!atomic_load(&pool->stop)) {
         uint64_t job = atomic_load(&pool->job);
@@ -145,26 +142,15 @@ static int processors(void)
     return 1;
 }
 
-// Signals sent to the process are the caller's business (Ctrl-C runs its handler on its thread). A thread's own faults stay
-// open: blocked, they would kill the process past the handler of base/mapping.c. SIGPROF serves profilers.
-static void block_signals(sigset_t *before)
-{
-    static const int keep[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF };
-    sigset_t set;
-    sigfillset(&set);
-    for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++) sigdelset(&set, keep[i]);
-    pthread_sigmask(SIG_SETMASK, &set, before);
-}
-
 static vx_status start_workers(vx_pool *pool)
 {
-    sigset_t before;
-    block_signals(&before);
     vx_status s = vx_ok();
     for (; pool->started < pool->threads - 1; pool->started++) {
         worker *w = &pool->workers[pool->started];
         *w = (worker){ .pool = pool, .index = pool->started + 1 };
-        int error = pthread_create(&w->thread, NULL, worker_main, w);
+        char name[24]; // of which 11 are used: at most 4096 threads
+        snprintf(name, sizeof name, "vortex-%d", w->index);
+        int error = vx_thread_start(&w->thread, name, worker_main, w);
         if (error) {
             // EAGAIN stands for memory and for the limit on processes alike.
             s = vx_fail_errno(VX_ERR_MEMORY, error, "cannot start worker thread %d of %d", w->index, pool->threads - 1);
@@ -172,7 +158,6 @@ static vx_status start_workers(vx_pool *pool)
             break;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return s;
 }
 

@@ -1,5 +1,7 @@
 // From latents to sound and pictures. The sound comes first (it is small and the muxer wants both side by side), then the
 // picture window by window: memory does not grow with the clip. Where it goes is a sink: callbacks, an MP4, a tensor file.
+// Files are written by a thread of their own while the next window is decoded (base/handoff.h); callbacks are the user's code
+// and stay on the user's thread.
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/handoff.h"
 #include "base/str.h"
 #include "device/operators.h"
 #include "pipeline/internal.h"
@@ -18,6 +21,7 @@ typedef struct sink {
     vx_status (*sound)(void *self, const float *samples, int64_t count);
     vx_status (*picture)(void *self, int64_t first, int64_t count, const void *frames);
     bool floats;
+    bool aside; // `picture` is ours and may run on another thread, one call at a time and in order
     void *self;
 } sink;
 
@@ -25,62 +29,98 @@ typedef struct picture_run {
     vx_job *job;
     vx_device *dev;
     const sink *to;
-    vx_tensor bytes;      // one delivery of frames, on the device
-    void *host;           // and here
-    int64_t host_frames;  // its room
-    double began, inside; // seconds spent in the sink
+    vx_tensor bytes;     // one delivery of frames, on the device
+    vx_handoff *handoff; // of a sink aside: two buffers of VX_PIECE_FRAMES
+    void *host;          // of another: one delivery
+    double inside;       // seconds spent in such a sink
 } picture_run;
 
-static void tiles_done(void *user, int64_t done, int64_t total)
+// Of a failed sink the decoder learns tile by tile: a window can take minutes on the processor.
+static vx_status tiles_done(void *user, int64_t done, int64_t total)
 {
-    vx_job_progress(((picture_run *)user)->job, "decode_video", VX_STAGE_DECODE_VIDEO, done, total);
+    const picture_run *run = user;
+    vx_job_progress(run->job, "decode_video", VX_STAGE_DECODE_VIDEO, done, total);
+    return run->handoff ? vx_handoff_check(run->handoff) : vx_ok();
+}
+
+// frames [count, height, width, 3] as the sink wants them, on the device.
+static vx_status deliver_here(picture_run *run, int64_t first, vx_tensor frames)
+{
+    VX_TRY(vx_download(run->dev, run->host, frames));
+    VX_TRY(vx_model_check(run->job->model));
+    double began = vx_clock_s();
+    vx_status s = run->to->picture(run->to->self, first, frames.shape[0], run->host);
+    run->inside += vx_clock_s() - began;
+    return s;
+}
+
+static vx_status deliver_aside(picture_run *run, int64_t first, vx_tensor frames)
+{
+    for (int64_t done = 0; done < frames.shape[0]; done += VX_PIECE_FRAMES) {
+        const int64_t end = vx_min_i64(done + VX_PIECE_FRAMES, frames.shape[0]);
+        void *host;
+        VX_TRY(vx_handoff_room(run->handoff, &host));
+        VX_TRY(vx_download(run->dev, host, vx_tensor_slice(frames, 0, done, end)));
+        VX_TRY(vx_model_check(run->job->model));
+        vx_handoff_put(run->handoff, first + done, end - done);
+    }
+    return vx_ok();
 }
 
 static vx_status deliver(void *user, int64_t first, vx_tensor frames)
 {
     picture_run *run = user;
     int64_t count = frames.shape[0];
-    if (count > run->host_frames) return vx_fail(VX_ERR_INTERNAL, "%lld frames came at once", (long long)count);
-    if (run->to->floats) VX_TRY(vx_download(run->dev, run->host, frames));
-    else {
+    if (count > VX_DELIVERY_FRAMES) return vx_fail(VX_ERR_INTERNAL, "%lld frames came at once", (long long)count);
+    if (!run->to->floats) {
         vx_tensor bytes = vx_tensor_make(run->bytes.data, VX_U8, 4, frames.shape);
         VX_TRY(vx_to_u8(run->dev, bytes, frames));
-        VX_TRY(vx_download(run->dev, run->host, bytes));
+        frames = bytes;
     }
-    VX_TRY(vx_model_check(run->job->model));
-    double began = vx_clock_s();
-    vx_status s = run->to->picture(run->to->self, first, count, run->host);
-    run->inside += vx_clock_s() - began;
+    return run->handoff ? deliver_aside(run, first, frames) : deliver_here(run, first, frames);
+}
+
+static vx_status run_decoder(picture_run *run)
+{
+    vx_job *job = run->job;
+    vx_model *m = job->model;
+    vx_stage_need need;
+    vx_plan_counts counts;
+    VX_TRY(vx_need_video(job, &need, &counts));
+    vx_arena *arena = NULL;
+    vx_status s = vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena);
+    if (!s.code) {
+        vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
+        run->bytes = vx_delivery_bytes(arena, job->video_shape);
+        s = vx_upload(run->dev, latent, job->video);
+        vx_video_decode decode_params = vx_decode_of(job, latent);
+        decode_params.frames = deliver;
+        decode_params.user = run;
+        decode_params.progress = tiles_done;
+        if (!s.code) s = vx_video_decoder_run(m->video, run->dev, arena, &decode_params);
+    }
+    vx_stage_leave(m, &arena);
     return s;
 }
 
 static vx_status decode_picture(vx_job *job, const sink *to)
 {
-    vx_model *m = job->model;
-    vx_device *dev = m->device;
-    vx_stage_need need;
-    vx_plan_counts counts;
-    VX_TRY(vx_need_video(job, &need, &counts));
-    vx_arena *arena = NULL;
+    picture_run run = { .job = job, .dev = job->model->device, .to = to };
+    const double began = vx_clock_s();
+    const size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1);
     vx_job_progress(job, "decode_video", VX_STAGE_DECODE_VIDEO, 0, 1);
-    picture_run run = { .job = job, .dev = dev, .to = to, .host_frames = VX_DELIVERY_FRAMES, .began = vx_clock_s() };
-    size_t frame = (size_t)job->plan.width * (size_t)job->plan.height * 3 * (to->floats ? sizeof(float) : 1),
-           room = frame * VX_DELIVERY_FRAMES;
-    VX_TRY(vx_pages_alloc(&run.host, room));
-    vx_status s = vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena);
-    if (!s.code) {
-        vx_tensor latent = vx_arena_take(arena, VX_F32, 4, job->video_shape);
-        run.bytes = vx_delivery_bytes(arena, job->video_shape);
-        s = vx_upload(dev, latent, job->video);
-        vx_video_decode decode_params = vx_decode_of(job, latent);
-        decode_params.frames = deliver;
-        decode_params.user = &run;
-        decode_params.progress = tiles_done;
-        if (!s.code) s = vx_video_decoder_run(m->video, dev, arena, &decode_params);
+    vx_status s = to->aside ? vx_handoff_create(&run.handoff, frame * VX_PIECE_FRAMES, to->picture, to->self)
+                            : vx_pages_alloc(&run.host, frame * VX_DELIVERY_FRAMES);
+    if (!s.code) s = run_decoder(&run);
+    if (run.handoff) {
+        // The sink's error is the reason of whatever the decoder says then.
+        const vx_status sunk = s.code ? vx_handoff_check(run.handoff) : vx_handoff_finish(run.handoff);
+        if (sunk.code) s = sunk;
+        run.inside = vx_handoff_waited_s(run.handoff);
+        vx_handoff_destroy(&run.handoff);
     }
-    vx_stage_leave(m, &arena);
-    vx_pages_free(run.host, room);
-    job->timings.decode_video += vx_clock_s() - run.began - run.inside;
+    vx_pages_free(run.host, frame * VX_DELIVERY_FRAMES);
+    job->timings.decode_video += vx_clock_s() - began - run.inside;
     job->timings.mux += run.inside;
     return s;
 }
@@ -290,7 +330,10 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
     vx_status s = vx_output_begin(&output, path, replace);
     if (!s.code) s = vx_movie_create(&to.movie, vx_output_temporary(output), &params);
     if (!s.code)
-        s = decode(job, &(sink){ .sound = params.audio_codec ? sound_to_movie : NULL, .picture = picture_to_movie, .self = &to });
+        s = decode(job, &(sink){ .sound = params.audio_codec ? sound_to_movie : NULL,
+                                 .picture = picture_to_movie,
+                                 .aside = true,
+                                 .self = &to });
     double began = vx_clock_s();
     if (!s.code) s = vx_movie_finish(to.movie);
     if (!s.code) s = check_movie(vx_output_temporary(output), &params);
@@ -345,7 +388,8 @@ vx_status vx_job_save_tensors(vx_job *job, const char *path, bool replace)
         };
     tensor_sink to = { .frame_bytes = (size_t)job->plan.height * (size_t)job->plan.width * 3 * sizeof(float) };
     VX_TRY(vx_safetensors_stream_begin(&to.stream, path, replace, tensors, count, NULL, 0));
-    vx_status s = decode(job, &(sink){ .sound = sound_to_stream, .picture = picture_to_stream, .floats = true, .self = &to });
+    vx_status s = decode(
+        job, &(sink){ .sound = sound_to_stream, .picture = picture_to_stream, .floats = true, .aside = true, .self = &to });
     if (s.code) {
         vx_safetensors_stream_discard(&to.stream);
         return s;

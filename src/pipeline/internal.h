@@ -181,7 +181,8 @@ typedef struct vx_record {
 } vx_record;
 
 typedef struct vx_timings {
-    double plan, load, text, encode, denoise, decode_video, decode_audio, mux, total;
+    double plan, load, text, encode, denoise, decode_video, decode_audio;
+    double mux; // that the encoder and the file kept the caller waiting: what runs while frames are decoded is not in it
 } vx_timings;
 
 struct vx_job {
@@ -238,7 +239,10 @@ vx_status vx_need_audio(vx_model *model, int64_t frames, vx_stage_need *need, vx
 vx_status vx_need_video(vx_job *job, vx_stage_need *need, vx_plan_counts *counts);
 vx_video_decode vx_decode_of(const vx_job *job, vx_tensor latent); // how the job decodes its picture
 enum { VX_DEVICE_RESERVE = 512 << 20 }; // of a GPU: left to the driver, the libraries' handles and fragmentation
-enum { VX_DELIVERY_FRAMES = 17 };       // as many as a window hands over at most
+enum {
+    VX_DELIVERY_FRAMES = 17, // as many as a window hands over at most
+    VX_PIECE_FRAMES = 9,     // of them, in one of the two buffers between decoder and file: half, so that two take no more
+};
 vx_tensor vx_delivery_bytes(vx_arena *arena, const int64_t latent[4]); // room for their bytes, on the device
 vx_status vx_need_encode_video(vx_model *model, int64_t frames, int64_t height, int64_t width, vx_stage_need *need,
                                vx_plan_counts *counts);

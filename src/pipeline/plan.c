@@ -311,8 +311,7 @@ vx_status vx_job_plan(vx_job *job)
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
         VX_TRY_IN(vx_need_video(job, &need, &counts), "plan of decode_video");
-        uint64_t frames =
-            (uint64_t)p->width * (uint64_t)p->height * 3 * 17; // one window's worth as bytes on its way to the encoder
+        uint64_t frames = (uint64_t)p->width * (uint64_t)p->height * 3 * 2 * VX_PIECE_FRAMES; // on their way to the encoder
         uint64_t movie = vx_movie_memory(&(vx_movie_params){ .width = p->width,
                                                              .height = p->height,
                                                              .frames = p->num_frames,

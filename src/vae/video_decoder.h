@@ -32,7 +32,7 @@ typedef struct vx_video_decode {
     int batch;           // tiles that go through the layers together; 0 = 1. Shows in memory and, on a GPU, in the last bits
     vx_frames_fn frames; // NULL on the plan device
     void *user;
-    void (*progress)(void *user, int64_t done, int64_t total); // tiles; may be NULL
+    vx_status (*progress)(void *user, int64_t done, int64_t total); // tiles; may be NULL. A failure is one as of `frames`
 } vx_video_decode;
 // Output that is not finite is VX_ERR_NOT_FINITE naming the window. T off the 5n+2 lattice is decoded by rule 10.4; T < 3 is VX_ERR_RANGE.
 vx_status vx_video_decoder_run(const vx_video_decoder *decoder, vx_device *dev, vx_arena *arena, const vx_video_decode *decode);

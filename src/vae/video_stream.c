@@ -172,7 +172,7 @@ static vx_status run_tiles(stream *s, int first, int count, vx_tensor tail)
         VX_TRY(vx_video_tiles_pixels(s->decoder, s->dev, &s->tiles, k, main, rest));
         if (!alone) VX_TRY(stitch(s, (first + k) / s->x.count, (first + k) % s->x.count, tail));
         s->done++;
-        if (s->decode->progress) s->decode->progress(s->decode->user, s->done, s->windows * s->y.count * s->x.count);
+        if (s->decode->progress) VX_TRY(s->decode->progress(s->decode->user, s->done, s->windows * s->y.count * s->x.count));
     }
     return vx_ok();
 }

@@ -388,11 +388,12 @@ static void failed_allocations_are_errors_and_leave_nothing(void **state)
     small_close(m);
 }
 
-static void count_tiles(void *user, int64_t done, int64_t total)
+static vx_status count_tiles(void *user, int64_t done, int64_t total)
 {
     int64_t *seen = user;
     assert_int_equal(done, ++seen[0]);
     seen[1] = total;
+    return done == seen[2] ? vx_fail(VX_ERR_STORAGE_FULL, "that will do") : vx_ok();
 }
 
 static void every_operators_failure_ends_the_decode_and_progress_counts_tiles(void **state)
@@ -405,12 +406,17 @@ static void every_operators_failure_ends_the_decode_and_progress_counts_tiles(vo
     vx_arena *arena = NULL;
     assert_ok(vx_device_plan_create(&plan, dev));
     assert_ok(vx_arena_create(plan, &arena, 0));
-    int64_t seen[2] = { 0 };
+    int64_t seen[3] = { 0 }; // done, total, where to end
     vx_video_decode decode = { .latent = vx_tensor_of(NULL, VX_F32, 24, 9, 7, 6), .user = seen, .progress = count_tiles };
     assert_ok(vx_video_decoder_run(d, plan, arena, &decode));
     assert_int_equal(seen[1], 2 * 2 * 2); // windows, rows, columns
     assert_int_equal(seen[0], seen[1]);
     int64_t calls = vx_device_plan_counts(plan).calls;
+    for (int64_t k = 1; k <= seen[1]; k++) { // whoever counts may end it, too
+        seen[0] = 0, seen[2] = k;
+        assert_code(vx_video_decoder_run(d, plan, arena, &decode), VX_ERR_STORAGE_FULL);
+        assert_int_equal(seen[0], k);
+    }
     decode.progress = NULL;
     for (int64_t k = 1; k <= calls; k++) {
         vx_device_plan_fail(plan, k, VX_ERR_DEVICE);
