@@ -21,7 +21,6 @@ import diffusers
 import peft
 import torch
 from diffusers.loaders import lora_conversion_utils, lora_pipeline
-from diffusers.modular_pipelines import MiniMaxH3Blocks
 from safetensors.torch import save_file
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -143,17 +142,12 @@ def head_width(width):
 
 def run(model, adapters, folder):
     """Latents with [(file, strength)] loaded in order."""
-    pipe = MiniMaxH3Blocks().get_workflow("t2va").init_pipeline()
-    type(pipe).min_duration = property(lambda self: 0.5)
-    names = {pipe.get_component_spec(n).name for n in pipe.component_names}
-    pipe.update_components(**{k: v for k, v in model.items() if k in names})
+    pipe = demo.pipeline(model)
     for i, (name, _) in enumerate(adapters):
         pipe.load_lora_weights(folder, weight_name=name + ".safetensors", adapter_name=f"a{i}")
     if adapters:
         pipe.set_adapters([f"a{i}" for i in range(len(adapters))], [s for _, s in adapters])
-    r = demo.REQUEST
-    state = pipe(prompt=r["prompt"], num_inference_steps=r["num_inference_steps"], height=r["height"], width=r["width"],
-                 num_frames=r["num_frames"], output_type="np", generator=torch.Generator().manual_seed(r["seed"]))
+    state, _ = demo.call(pipe, demo.REQUEST)
     out = state.get("latents")[0].float().clone(), state.get("audio_latents").float().clone()
     for i in range(len(adapters)):
         pipe.delete_adapters(f"a{i}")

@@ -56,7 +56,11 @@ def swap_halves(t):
 
 
 def transformer(root):
-    c = read_json(root, "transformer/config.json")
+    return transformer_of(read_json(root, "transformer/config.json"), read_tensors(os.path.join(root, "transformer")))
+
+
+def transformer_of(c, tensors, split=split_qkv):
+    """Of official names or diffusers' own; split: how the rows of the fused matrix of official names stand."""
     module = MiniMaxH3Transformer3DModel(
         num_attention_heads=c["num_attention_heads"], attention_head_dim=c["attention_head_dim"], hidden_size=c["hidden_size"],
         num_layers=c["num_layers"], num_refiner_layers=c["token_refiner_num_layers"], ffn_dim=c["ffn_hidden_size"],
@@ -71,17 +75,17 @@ def transformer(root):
     inner = {".attn.q_norm.": ".attn.norm_q.", ".attn.k_norm.": ".attn.norm_k.", ".attn.out_proj.": ".attn.to_out.0.",
              ".mlp.fc1.": ".ff.net.0.proj.", ".mlp.fc2.": ".ff.net.2."}
     out, formats = {}, {}
-    for name, t in read_tensors(os.path.join(root, "transformer")).items():
+    for name, t in tensors.items():
         if name == "rope.inv_freq":
             continue
         n = next(b + name[len(a):] for a, b in {**heads, "": ""}.items() if name.startswith(a))
         for a, b in inner.items():
             n = n.replace(a, b)
         if ".attn.qkv_proj." in n:
-            for letter, part in zip("qkv", split_qkv(t, c["num_attention_heads"])):
+            for letter, part in zip("qkv", split(t, c["num_attention_heads"])):
                 out[n.replace("qkv_proj", "to_" + letter)] = part
         else:
-            out[n] = swap_halves(t) if ".ff.net.0.proj." in n else t
+            out[n] = swap_halves(t) if ".mlp.fc1." in name else t
     formats = {n: t.dtype for n, t in out.items()}
     module.load_state_dict(out)
     for n, p in module.named_parameters():
@@ -101,10 +105,10 @@ def text_encoder(root):
     return module.eval()
 
 
-def video_vae(root):
-    w, c = read_json(root, "video_vae/config.json"), read_json(root, "video_vae/source/config.json")
+def video_vae(folder):
+    w, c = read_json(folder, "config.json"), read_json(folder, "source/config.json")
     v = c["vit_decoder_kwargs"]
-    tensors = load_file(os.path.join(root, "video_vae/source/model.safetensors"))
+    tensors = load_file(os.path.join(folder, "source/model.safetensors"))
     module = AutoencoderKLMiniMaxH3(
         block_out_channels=tuple(c["ch"] * m for m in c["ch_mult"]), layers_per_block=c["num_res_blocks"], latent_channels=w["latent_channels"],
         spatial_downsample_factors=tuple(c["space_down"]), temporal_downsample_factors=tuple(c["time_down"]),
@@ -140,17 +144,24 @@ def audio_vae(root):
 
 def open_model(root):
     tokenizer = AutoTokenizer.from_pretrained(os.path.join(root, "tokenizer"))
-    processor = Qwen3VLProcessor(image_processor=Qwen2VLImageProcessor(), tokenizer=tokenizer, video_processor=Qwen3VLVideoProcessor())
-    return dict(transformer=transformer(root), text_encoder=text_encoder(root), vae=video_vae(root), audio_vae=audio_vae(root),
+    # as the released preprocessor_config.json
+    pictures = Qwen2VLImageProcessor(size={"shortest_edge": 65536, "longest_edge": 16777216}, patch_size=16, temporal_patch_size=2, merge_size=2,
+                                     image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    processor = Qwen3VLProcessor(image_processor=pictures, tokenizer=tokenizer, video_processor=Qwen3VLVideoProcessor())
+    return dict(transformer=transformer(root), text_encoder=text_encoder(root), vae=video_vae(os.path.join(root, "video_vae")), audio_vae=audio_vae(root),
                 tokenizer=tokenizer, processor=processor, scheduler=MiniMaxH3Scheduler(shift=12.0), audio_scheduler=MiniMaxH3Scheduler(shift=3.0))
 
 
-def run(model, request):
-    """Tensors of one request by the names of --dump-tensors."""
-    pipe = MiniMaxH3Blocks().get_workflow("t2va").init_pipeline()
+def pipeline(model, workflow="t2va"):
+    pipe = MiniMaxH3Blocks().get_workflow(workflow).init_pipeline()
     type(pipe).min_duration = property(lambda self: 0.5)  # the model is sold for 5 s and more; 22 frames make the same path
     names = {pipe.get_component_spec(n).name for n in pipe.component_names}
     pipe.update_components(**{k: v for k, v in model.items() if k in names})
+    return pipe
+
+
+def call(pipe, request):
+    """The pipeline's state at the end, and what each evaluation was given and made."""
     calls = []
 
     def before(module, args, kwargs):  # the scheduler updates its rows in place: copy what goes in
@@ -158,12 +169,19 @@ def run(model, request):
 
     def after(module, args, kwargs, output):
         calls[-1][1] = output if isinstance(output, tuple) else (output.sample, output.audio_sample)
-    dit = model["transformer"]
+    dit = pipe.transformer
     hooks = [dit.register_forward_pre_hook(before, with_kwargs=True), dit.register_forward_hook(after, with_kwargs=True)]
     state = pipe(prompt=request["prompt"], num_inference_steps=request["num_inference_steps"], height=request["height"], width=request["width"],
-                 num_frames=request["num_frames"], output_type="np", generator=torch.Generator().manual_seed(request["seed"]))
+                 num_frames=request["num_frames"], output_type="np", generator=torch.Generator().manual_seed(request["seed"]),
+                 **({"image": request["image"]} if "image" in request else {}))
     for h in hooks:
         h.remove()
+    return state, calls
+
+
+def run(model, request):
+    """Tensors of one request by the names of --dump-tensors."""
+    state, calls = call(pipeline(model), request)
     ids = model["tokenizer"](request["prompt"], add_special_tokens=False)["input_ids"]
     out = {"token_ids": torch.tensor(ids, dtype=torch.int32), "prompt_embeds": state.get("prompt_embeds")[0].float(),
            "text_token_tags": state.get("text_token_tags").to(torch.int32)}

@@ -4,6 +4,9 @@
     make_formats.py make PARTITION OUT [--no-twins] [CASE ...]   PARTITION: an official FL2VA folder (the golden one, or `vortex demo-model --random`)
     make_formats.py check VORTEX OUT [--dump FILE] [CASE ...]    runs each case and its decoded twin in float32 and compares the latents;
                                                                  FILE, the build's tests/dump_weights: also every decoded weight, bit by bit
+    make_formats.py reference VORTEX OUT [CASE ...]              runs each case and diffusers on its decoded twin (formats_reference.py), in float32,
+                                                                 and compares embeddings, velocities, latents and, for VAEs, what they decode;
+                                                                 transformers also with an adapter. Exit status 1 above 1e-5
 
 Written for comfy-kitchen 0.2.40, gguf 0.19.0, safetensors and torch 2.15.0 (CPU). A case is a folder OUT/CASE with files as
 ComfyUI keeps them and `twin.json`: the options that run the case, those that run its decoded twin, and how the twin's numbers stand
@@ -698,6 +701,10 @@ def main():
         twins = "--no-twins" not in words
         words = [x for x in words if x != "--no-twins"]
         return make(pathlib.Path(words[0]), pathlib.Path(words[1]), words[2:], twins)
+    if sys.argv[1] == "reference":
+        import formats_reference  # needs diffusers, which making and checking do without
+
+        return formats_reference.reference(words[0], pathlib.Path(words[1]), words[2:]) > 0
     dump = None
     if "--dump" in words:
         at = words.index("--dump")
