@@ -1,7 +1,7 @@
 // A block takes a stretch of one channel of a line; the doubled signal lives in shared memory as its even and its odd samples, as on the CPU.
 //   even[i] = 2 sum_t up[1+2t] x[i+2-t]     odd[i] = 2 sum_t up[2t] x[i+3-t]      t = 0..5, the first by a product, then fma
 //   y[m] = sum_t down[t] v[2m+t-5]          t = 0..11, v[2i] = even[i], v[2i+1] = odd[i] after the snake
-// exp and sine are tensor/mathf_inline.h and mathf.c line by line.
+// exp is tensor/mathf_inline.h itself, the sine line by line without its sign.
 #include "device/cuda/kernels/snake.h"
 
 #include "tensor/mathf_inline.h"
@@ -10,29 +10,6 @@ namespace
 {
 
 enum { THREADS = 128, TILE = 512, HALO = 3, TAPS = 12 };
-
-__device__ inline float exponential(float x)
-{
-    float y = x < VX_EXP_MIN ? VX_EXP_MIN : x;
-    y = y > VX_EXP_MAX ? VX_EXP_MAX : y;
-    const float t = __fmaf_rn(y, VX_EXP_LOG2E, VX_MATHF_MAGIC);
-    const float n = t - VX_MATHF_MAGIC;
-    const float high = __fmaf_rn(n, -VX_EXP_LN2_HI, y);
-    const float r = __fmaf_rn(n, -VX_EXP_LN2_LO, high);
-    float q = VX_EXP_Q4;
-    q = __fmaf_rn(q, r, VX_EXP_Q3);
-    q = __fmaf_rn(q, r, VX_EXP_Q2);
-    q = __fmaf_rn(q, r, VX_EXP_Q1);
-    q = __fmaf_rn(q, r, VX_EXP_Q0);
-    const float r2 = r * r;
-    const float low = __fmaf_rn(n, -VX_EXP_LN2_LO, r2 * q);
-    const float p = 1.0f + (high + low);
-    const uint32_t scale = (__float_as_uint(t) - VX_MATHF_MAGIC_BITS) << 23;
-    float result = __uint_as_float(__float_as_uint(p) + scale);
-    result = x < VX_EXP_MIN ? 0.0f : result;
-    result = x > VX_EXP_MAX ? __int_as_float(0x7f800000) : result;
-    return x != x ? x : result;
-}
 
 // 32 bits of 2/pi after 32 zeros, from bit `bit` on.
 __device__ inline uint32_t word_at(int bit)
@@ -100,8 +77,8 @@ __global__ void __launch_bounds__(THREADS) snake_alias_free(const __grid_constan
         up[t] = 2.0f * s.up[t * s.up_stride]; // doubling is exact: before the sum or after it
         down[t] = s.down[t * s.down_stride];
     }
-    const float alpha = exponential(s.alpha[channel * s.alpha_stride]);
-    const float gain = 1.0f / (exponential(s.beta[channel * s.beta_stride]) + 1e-9f);
+    const float alpha = vx_expf_inline(s.alpha[channel * s.alpha_stride]);
+    const float gain = 1.0f / (vx_expf_inline(s.beta[channel * s.beta_stride]) + 1e-9f);
     for (int i = threadIdx.x; i < count + 4 * HALO; i += THREADS) x[i] = from[clamp(start + i - 2 * HALO, s.length - 1)];
     __syncthreads();
     for (int i = threadIdx.x; i < count + 2 * HALO; i += THREADS) {
