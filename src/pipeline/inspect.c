@@ -61,6 +61,7 @@ static vx_status inspect_model(vx_context *context, const vx_inspect_params *p, 
     json_object_set_new(o, "bytes", json_integer((json_int_t)bytes));
     json_object_set_new(o, "memory_available_bytes", json_integer((json_int_t)vx_memory_available()));
     json_object_set_new(o, "gpus", vx_inspect_memory(m));
+    vx_file_warnings(i->warnings, m);
     vx_model_close(&m);
     return vx_ok();
 }
@@ -107,6 +108,7 @@ static void inspect_component_file(const vx_inspect_params *p, const vx_file_fac
         json_object_set_new(o, "bytes", json_integer((json_int_t)vx_component_bytes(m.component[kind])));
         if (p->verify) vx_inspect_verify(i, m.component[kind]);
     }
+    vx_file_warnings(i->warnings, &m);
     json_object_set_new(o, "dimensions", vx_inspect_dimensions(&m));
     if (m.denoiser || m.language || m.video) json_object_set_new(o, "gpus", vx_inspect_memory(&m));
     vx_denoiser_close(&m.denoiser);
@@ -203,24 +205,11 @@ static vx_status inspect_file(const vx_inspect_params *p, json_t *o, vx_inspecti
     return vx_ok();
 }
 
-// A folder of one part alone, as text_encoder/ is.
-static bool is_component_folder(const char *path, vx_component_kind *kind)
-{
-    for (int k = VX_TEXT_ENCODER; k < VX_COMPONENT_KINDS; k++) {
-        vx_component *c;
-        const bool opens = vx_component_open(&c, (vx_component_kind)k, path).code == VX_OK;
-        vx_component_close(&c);
-        *kind = (vx_component_kind)k;
-        if (opens) return true;
-    }
-    return false;
-}
-
 static vx_status inspect_folder(vx_context *context, const vx_inspect_params *p, json_t *o, vx_inspection *i)
 {
     vx_file_facts facts = { .component = true };
     const vx_status s = inspect_model(context, p, o, i);
-    if (s.code != VX_ERR_MODEL_UNKNOWN || !is_component_folder(p->path, &facts.kind)) return s;
+    if (s.code != VX_ERR_MODEL_UNKNOWN || !vx_folder_look(p->path, &facts.kind)) return s;
     inspect_component_file(p, &facts, o, i);
     return vx_ok();
 }
@@ -232,12 +221,13 @@ vx_status vx_inspect_with(vx_context *context, const vx_inspect_params *params, 
         return vx_fail(VX_ERR_USAGE, "the parameters of inspect were not initialised with VX_INIT");
     memcpy(&p, params, params->struct_size);
     json_t *o = json_object();
-    vx_inspection i = { .problems = json_array() };
+    vx_inspection i = { .problems = json_array(), .warnings = json_array() };
     json_object_set_new(o, "path", vx_json_name(p.path));
     vx_status s = vx_ok();
     if (looks_like_mp4(p.path)) s = inspect_movie(p.path, o);
     else if (vx_folder_exists(p.path)) s = inspect_folder(context, &p, o, &i);
     else s = inspect_file(&p, o, &i);
+    json_object_set_new(o, "warnings", i.warnings);
     json_object_set_new(o, "problems", i.problems);
     if (s.code) {
         json_decref(o);

@@ -3,6 +3,7 @@
 
 #include "pipeline/inspect.h"
 #include "weights/census.h"
+#include "weights/foreign.h"
 
 const char *const vx_component_words[VX_COMPONENT_KINDS] = { [VX_TRANSFORMER] = "transformer",
                                                              [VX_TEXT_ENCODER] = "text_encoder",
@@ -36,17 +37,24 @@ static json_t *formats(const vx_component *c)
     return list;
 }
 
-static json_t *lines(const char *text)
+// `text` line by line, each behind "file: " if there is a file.
+static void add_lines(json_t *list, const char *file, const char *text)
 {
-    json_t *list = json_array();
     while (*text) {
         const size_t size = strcspn(text, "\n");
-        char line[640];
-        snprintf(line, sizeof line, "%.*s", (int)(size < 600 ? size : 600), text);
+        char line[1024];
+        snprintf(line, sizeof line, "%.300s%s%.*s", file ? file : "", file ? ": " : "", (int)(size < 600 ? size : 600), text);
         json_array_append_new(list, vx_json_name(line));
         text += size + (text[size] == '\n');
     }
-    return list;
+}
+
+void vx_file_warnings(json_t *list, const vx_model *m)
+{
+    if (m->map.notes.data) add_lines(list, NULL, m->map.notes.data);
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++)
+        if (m->component[k])
+            add_lines(list, vx_short_path(vx_component_path(m->component[k])), vx_component_notes(m->component[k]));
 }
 
 json_t *vx_inspect_component(vx_component *c, vx_component_kind kind)
@@ -63,7 +71,9 @@ json_t *vx_inspect_component(vx_component *c, vx_component_kind kind)
         json_object_set_new(o, "qkv_rows", json_pack("{s:s, s:s}", "order", order, "by", reason));
         json_object_set_new(o, "pruned", json_boolean(vx_component_has(c, "adaln_t_table")));
     }
-    json_object_set_new(o, "notes", lines(vx_component_notes(c)));
+    json_t *notes = json_array();
+    add_lines(notes, NULL, vx_component_notes(c));
+    json_object_set_new(o, "notes", notes);
     return o;
 }
 

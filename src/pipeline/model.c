@@ -86,6 +86,9 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     m->map.variant = other.variant;
     m->map.variant_reason = other.variant_reason;
     m->map.layout = other.layout;
+    vx_str_free(&m->map.notes); // the same files were looked at
+    m->map.notes = other.notes;
+    other.notes = (vx_str){ 0 };
     m->map.flow_shift = other.flow_shift;
     m->map.audio_flow_shift = other.audio_flow_shift;
     vx_model_map_free(&other);

@@ -53,16 +53,30 @@ static json_t *formats_object(const vx_model *m)
     return o;
 }
 
-static json_t *model_object(const vx_model *m)
+// Where each part came from: `path` is only what --model named.
+static json_t *parts_object(const vx_model *m)
 {
-    return json_pack("{s:o, s:s, s:s, s:o}", "path", vx_json_name(m->map.root), "variant", variant_name(m->map.variant), "layout",
-                     m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official", "formats", formats_object(m));
+    json_t *o = json_object();
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++)
+        if (m->component[k]) json_object_set_new(o, vx_component_words[k], vx_json_name(vx_component_path(m->component[k])));
+    if (m->component[VX_TEXT_ENCODER] && m->map.vision) json_object_set_new(o, "vision", vx_json_name(m->map.vision));
+    if (m->tokenizer) json_object_set_new(o, "tokenizer", vx_json_name(m->map.tokenizer));
+    return o;
 }
 
-static json_t *notes_array(const vx_notes *notes)
+static json_t *model_object(const vx_model *m)
+{
+    return json_pack("{s:o, s:o, s:s, s:s, s:o}", "path", vx_json_name(m->map.root), "parts", parts_object(m), "variant",
+                     variant_name(m->map.variant), "layout", m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official",
+                     "formats", formats_object(m));
+}
+
+// The request's own, then those of the model's files, which are opened once for many jobs.
+static json_t *warnings_array(const vx_job *job)
 {
     json_t *a = json_array();
-    for (int i = 0; i < notes->count; i++) json_array_append_new(a, vx_json_name(notes->text[i]));
+    for (int i = 0; i < job->notes.count; i++) json_array_append_new(a, vx_json_name(job->notes.text[i]));
+    vx_file_warnings(a, job->model);
     return a;
 }
 
@@ -165,6 +179,7 @@ json_t *vx_request_object(const vx_job *job)
     else if (job->file_request) set_file_request(o, model, job->file_request);
     json_object_set_new(o, "vortex_version", json_string(vx_version()));
     json_object_del(model, "path"); // a finished clip does not tell where its maker keeps things
+    json_object_del(model, "parts");
     json_object_set_new(o, "model", model);
     return o;
 }
@@ -217,7 +232,7 @@ json_t *vx_result_object(const vx_job *job)
                                   hash(job->audio, (size_t)(a[0] * a[1] * a[2]))));
     json_object_set_new(o, "model", model_object(job->model));
     if (job->media_json) json_object_set_new(o, "media", json_loads(job->media_json, 0, NULL));
-    json_object_set_new(o, "warnings", notes_array(&job->notes));
+    json_object_set_new(o, "warnings", warnings_array(job));
     return o;
 }
 
@@ -319,7 +334,7 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
         json_object_set_new(o, "gpus", cards_array(&job->plan));
         json_object_set_new(o, "model", model_object(model));
         json_object_set_new(o, "files", files_array(model));
-        json_object_set_new(o, "warnings", notes_array(&job->notes));
+        json_object_set_new(o, "warnings", warnings_array(job));
         s = vx_json_text(o, json);
     }
     vx_job_destroy(&job);

@@ -103,5 +103,8 @@ vx_status vx_vision_config_read(vx_vision_config *out, const vx_component *c)
         VX_TRY(from_tensors(out, &positions, c));
     }
     out->grid_side = (int64_t)sqrt((double)positions);
-    return check_sizes(out, positions, c);
+    const vx_status s = check_sizes(out, positions, c);
+    if (vx_component_config(c)) return s;
+    return vx_remedy(s, "put the text encoder's config.json beside the file: without it heads and deep-stack features are taken "
+                        "as released");
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/log.h"
 #include "vae/audio_internal.h"
 
 enum { NAME_SIZE = 128 };
@@ -33,9 +32,8 @@ static vx_status get_filter(binding *b, const char *name, vx_tensor *out)
     for (int i = 0; i < VX_AUDIO_TAPS && !b->warned_filter; i++) {
         float found = ((const float *)t.data)[i];
         if (fabsf(found - filter_table[i]) <= filter_tolerance) continue;
-        vx_log(VX_LOG_WARNING,
-               "%s: '%s' is not the filter that H3 was trained with: tap %d is %g, expected %g; the file's is used",
-               vx_component_path(b->c), name, i, (double)found, (double)filter_table[i]);
+        vx_component_note(b->c, "'%s' is not the filter that H3 was trained with: tap %d is %g, expected %g; the file's is used",
+                          name, i, (double)found, (double)filter_table[i]);
         b->warned_filter = true;
     }
     return vx_ok();

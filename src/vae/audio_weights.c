@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 
 enum { NAME_SIZE = 128 };
 
@@ -36,8 +35,8 @@ vx_status vx_audio_widen(vx_audio_weights *w, const char *name, vx_tensor t, vx_
         return vx_ok();
     }
     if (!w->warned)
-        vx_log(VX_LOG_WARNING, "%s: '%s' is %s: the audio VAE was released in F32, a narrower copy sounds quieter",
-               vx_component_path(w->component), name, vx_dtype_name(t.dtype));
+        vx_component_note(w->component, "'%s' is %s: the audio VAE was released in F32, a narrower copy sounds quieter", name,
+                          vx_dtype_name(t.dtype));
     w->warned = true;
     return vx_audio_make_later(w, t, (vx_tensor){ 0 }, out);
 }

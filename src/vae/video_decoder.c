@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/log.h"
 #include "vae/statistics.h"
 #include "vae/video_internal.h"
 
@@ -69,8 +68,8 @@ static vx_status compare_statistics(vx_video_decoder *d, vx_component *c, const 
                        : t.dtype == VX_BF16 ? vx_bf16_to_f32(((const uint16_t *)t.data)[i])
                                             : vx_f16_to_f32(((const uint16_t *)t.data)[i]);
         if (!(fabsf(theirs - ours[i]) <= 0.002f * (1.0f + fabsf(ours[i])))) {
-            vx_log(VX_LOG_WARNING, "%s: '%s' differs from the configuration at channel %d (%g, %g); the configuration's is used",
-                   vx_component_path(c), name, (int)i, (double)theirs, (double)ours[i]);
+            vx_component_note(c, "'%s' differs from the configuration at channel %d (%g, %g); the configuration's is used", name,
+                              (int)i, (double)theirs, (double)ours[i]);
             break;
         }
     }

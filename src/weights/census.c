@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "weights/component_inside.h"
 #include "weights/foreign.h"
+#include "weights/locate.h"
 #include "weights/model_file.h"
 #include "weights/names.h"
 #include "weights/refuse.h"
@@ -27,6 +28,39 @@ vx_status vx_file_look(vx_file_facts *out, const char *path)
     vx_free(names);
     vx_container_close(&file);
     return s;
+}
+
+// Of a set of files the index lists the names.
+static bool kind_of_index(const char *path, vx_component_kind *kind)
+{
+    enum { MOST_INDEX = 16 << 20 };
+    json_t *index, *value;
+    if (vx_json_of_model(&index, path, MOST_INDEX, VX_ERR_INDEX).code != VX_OK) return false;
+    json_t *map = json_object_get(index, "weight_map");
+    const char **names = vx_alloc_array(json_object_size(map) + 1, sizeof *names), *name;
+    int count = 0;
+    if (names) json_object_foreach(map, name, value) names[count++] = name;
+    const bool known = names && vx_names_kind(names, count, kind);
+    vx_free(names);
+    json_decref(index);
+    return known;
+}
+
+bool vx_folder_look(const char *folder, vx_component_kind *kind)
+{
+    for (int k = 0; k < VX_COMPONENT_KINDS; k++) { // each keeps its weights in another place
+        vx_source source;
+        vx_file_facts facts = { 0 };
+        if (vx_source_find(&source, (vx_component_kind)k, folder).code != VX_OK) continue;
+        bool known = source.indexed && kind_of_index(source.weights, kind);
+        if (!source.indexed && vx_file_look(&facts, source.weights).code == VX_OK && facts.component) {
+            *kind = facts.kind;
+            known = true;
+        }
+        vx_source_free(&source);
+        if (known) return true;
+    }
+    return false;
 }
 
 // ---- formats ----

@@ -14,6 +14,8 @@ typedef struct vx_file_facts {
 } vx_file_facts;
 // Errors: those of the container.
 vx_status vx_file_look(vx_file_facts *out, const char *path);
+// Does a folder hold one part alone, as text_encoder/ does? By the names of its tensors; false for whatever cannot be read.
+bool vx_folder_look(const char *folder, vx_component_kind *kind);
 
 // Tensors by format ("BF16", "int8_convrot", "Q4_K"), companions counted with what they belong to; largest first.
 typedef struct vx_format_count {

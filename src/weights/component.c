@@ -204,6 +204,7 @@ static vx_status open_files(vx_component *c, const char *weights, bool indexed, 
 
 static void note_oddities(vx_component *c)
 {
+    if (c->shards.other_total) vx_str_print(&c->notes, "the index says another size of all tensors than they take");
     for (int f = 0; f < c->shards.files; f++) {
         const vx_safetensors *st = c->shards.file[f].safetensors;
         if (st && vx_safetensors_trailing_bytes(st))

@@ -64,6 +64,8 @@ const char *vx_component_qkv_order(const vx_component *c, const char **reason);
 void vx_component_check_qkv(vx_component *c);
 // What is odd about the files, a line each; "" if nothing.
 const char *vx_component_notes(const vx_component *c);
+// One line more, which is also logged as a warning, behind the file's name.
+void vx_component_note(vx_component *c, const char *format, ...) VX_PRINTF(2, 3);
 vx_status vx_component_check(const vx_component *c); // VX_ERR_FILE_CHANGED if a file was hurt while mapped
 
 bool vx_component_has(const vx_component *c, const char *name);

@@ -60,8 +60,6 @@ struct vx_component {
     vx_str notes;                // what is odd about the files, a line each
 };
 
-// A warning that is also kept for inspect.
-void vx_component_note(vx_component *c, const char *format, ...) VX_PRINTF(2, 3);
 // "file: tensor 'name'", with the file's own spelling where it differs.
 const char *vx_component_entry_text(char out[320], const vx_component_entry *e);
 // As stored: blocks of GGUF are bytes, [rows, bytes of a row].

@@ -9,6 +9,8 @@
 // Both partitions share everything but the transformer, so what one lacks is taken from the other.
 #include "weights/model_map.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -17,6 +19,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "weights/census.h"
 #include "weights/foreign.h"
 #include "weights/model_file.h"
 #include "weights/names.h"
@@ -38,6 +41,17 @@ vx_variant vx_variant_of_name(const char *name)
     if (strcasecmp(name, "fl2va") == 0) return VX_VARIANT_FL2VA;
     if (strcasecmp(name, "ref2va") == 0) return VX_VARIANT_REF2VA;
     return VX_VARIANT_UNKNOWN;
+}
+
+void vx_model_map_note(vx_model_map *map, const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    vx_log(VX_LOG_WARNING, "%s", text);
+    vx_str_print(&map->notes, "%s%s", map->notes.size ? "\n" : "", text);
 }
 
 static vx_status set(char **slot, char *value)
@@ -102,8 +116,8 @@ static vx_status read_model_index(vx_model_map *map, const char *folder, bool *o
                         vx_short_path(folder), partition ? partition : "no string");
         const json_t *schema = json_object_get(own, "schema_version");
         if (schema && json_integer_value(schema) != SCHEMA)
-            vx_log(VX_LOG_WARNING, "%s/model_index.json: '_minimax_h3.schema_version' is not %d; read all the same",
-                   vx_short_path(folder), SCHEMA);
+            vx_model_map_note(map, "%s/model_index.json: '_minimax_h3.schema_version' is not %d; read all the same",
+                              vx_short_path(folder), SCHEMA);
         const json_t *shifts = json_object_get(own, "sigma_shift_scales");
         if (s.code == VX_OK) s = vx_shift_member(shifts, "video", &map->flow_shift, "model_index.json: sigma_shift_scales");
         if (s.code == VX_OK) s = vx_shift_member(shifts, "audio", &map->audio_flow_shift, "model_index.json: sigma_shift_scales");
@@ -154,21 +168,33 @@ static vx_status take_folder(char **slot, const char *parent, const char *name)
     return there ? set(slot, vx_path_join(parent, name)) : vx_ok();
 }
 
+static vx_status has_vocabulary(const char *folder, bool *there)
+{
+    static const char *const files[] = { "vocab.json", "tokenizer.json" };
+    *there = false;
+    for (int i = 0; i < 2 && !*there; i++) {
+        char *path = vx_path_join(folder, files[i]);
+        VX_NEED_MEMORY(path, folder);
+        *there = vx_file_exists(path);
+        vx_free(path);
+    }
+    return vx_ok();
+}
+
 // The tokenizer's files may also lie in the processor's folder or beside the text encoder's weights.
 static vx_status take_tokenizer(char **slot, const char *parent)
 {
     static const char *const places[] = { "tokenizer", "processor", "text_encoder" };
-    static const char *const files[] = { "vocab.json", "tokenizer.json" };
     VX_TRY(take_folder(slot, parent, places[0]));
-    for (int i = 1; i < 3; i++)
-        for (int f = 0; f < 2 && !*slot; f++) {
-            char *folder = vx_path_join(parent, places[i]), *file = folder ? vx_path_join(folder, files[f]) : NULL;
-            bool there = file && vx_file_exists(file), failed = !file;
-            vx_free(file);
-            if (there) *slot = folder;
-            else vx_free(folder);
-            if (failed) return vx_fail(VX_ERR_MEMORY, "no memory for a path");
-        }
+    for (int i = 1; i < 3 && !*slot; i++) {
+        char *folder = vx_path_join(parent, places[i]);
+        bool there;
+        VX_NEED_MEMORY(folder, places[i]);
+        const vx_status s = has_vocabulary(folder, &there);
+        if (there) *slot = folder;
+        else vx_free(folder);
+        VX_TRY(s);
+    }
     return vx_ok();
 }
 
@@ -202,8 +228,8 @@ static vx_status take_partition(vx_model_map *map, const char *folder)
         map->variant = by_name;
         if (by_name != VX_VARIANT_UNKNOWN) map->variant_reason = "the folder's name";
     } else if (by_name != VX_VARIANT_UNKNOWN && by_name != map->variant)
-        vx_log(VX_LOG_WARNING, "the folder '%s' holds the %s partition, as its model_index.json says", name,
-               variant_name(map->variant));
+        vx_model_map_note(map, "the folder '%s' holds the %s partition, as its model_index.json says", name,
+                          variant_name(map->variant));
     VX_TRY(take_folder(&map->component[VX_TRANSFORMER], folder, "transformer"));
     if (map->component[VX_TRANSFORMER]) VX_TRY(read_class(map->component[VX_TRANSFORMER], &known, &map->layout));
     return take_shared(map, folder);
@@ -246,7 +272,9 @@ static vx_status look(tree *t, const char *folder)
     VX_TRY(has_folder(folder, "transformer", &t->transformer));
     VX_TRY(has_folder(folder, "transformer_ref", &t->transformer_ref));
     VX_TRY(has_folder(folder, "video_vae", &video_vae));
-    VX_TRY(read_model_index(&scratch, folder, &t->official));
+    vx_status s = read_model_index(&scratch, folder, &t->official);
+    vx_str_free(&scratch.notes); // who takes the partition reads it again
+    VX_TRY(s);
     t->official |= t->transformer && video_vae && !t->transformer_ref;
     return vx_ok();
 }
@@ -276,17 +304,31 @@ static vx_status take_below(vx_model_map *map, const tree *t, const char *folder
     return take_shared(map, folder);
 }
 
+static vx_status refuse_folder(const char *folder)
+{
+    vx_component_kind part;
+    bool vocabulary;
+    if (vx_folder_look(folder, &part) && part != VX_TRANSFORMER)
+        return vx_remedy(vx_fail(VX_ERR_MODEL_UNKNOWN, "'%s' is no model, it holds the %s of MiniMax H3 alone", folder,
+                                 vx_component_kind_name(part)),
+                         "give it with %s, and the model's folder or its transformer with --model", vx_component_option(part));
+    VX_TRY(has_vocabulary(folder, &vocabulary));
+    if (vocabulary)
+        return vx_fail_remedy(VX_ERR_MODEL_UNKNOWN, "give it with --tokenizer, and the model with --model",
+                              "'%s' is no model, it holds a tokenizer alone", folder);
+    return vx_fail_remedy(
+        VX_ERR_MODEL_UNKNOWN, "give the downloaded model's folder, or the transformer's .safetensors or .gguf file",
+        "'%s' holds no MiniMax H3 model: looked for FL2VA/, Ref2VA/, transformer/, transformer_ref/, model_index.json "
+        "with '_minimax_h3', and config.json of its transformer",
+        folder);
+}
+
 // The transformer's folder alone.
 static vx_status take_component(vx_model_map *map, const char *folder)
 {
     bool known;
     VX_TRY(read_class(folder, &known, &map->layout));
-    if (!known)
-        return vx_fail_remedy(
-            VX_ERR_MODEL_UNKNOWN, "give the downloaded model's folder, or the transformer's .safetensors or .gguf file",
-            "'%s' holds no MiniMax H3 model: looked for FL2VA/, Ref2VA/, transformer/, transformer_ref/, model_index.json "
-            "with '_minimax_h3', and config.json of its transformer",
-            folder);
+    if (!known) return refuse_folder(folder);
     char name[128];
     last_name(name, folder);
     if (map->layout == VX_LAYOUT_DIFFUSERS && strcmp(name, "transformer_ref") == 0) map->variant = VX_VARIANT_REF2VA;
@@ -351,7 +393,7 @@ static vx_status settle_variant(vx_model_map *map, const vx_model_map_params *p)
     if (p->variant == VX_VARIANT_REF2VA)
         return vx_fail_remedy(VX_ERR_MODEL_VARIANT, "if it is Ref2VA, say --variant ref2va",
                               "%s: nothing says which partition this is, and the request needs Ref2VA", where);
-    vx_log(VX_LOG_WARNING, "%s: nothing says which partition this is; taken for FL2VA", where);
+    vx_model_map_note(map, "%s: nothing says which partition this is; taken for FL2VA", where);
     return vx_ok();
 }
 
@@ -396,15 +438,15 @@ void vx_model_map_free(vx_model_map *map)
     vx_free(map->tokenizer);
     vx_free(map->vision);
     vx_free(map->root);
+    vx_str_free(&map->notes);
     *map = (vx_model_map){ 0 };
 }
 
 vx_status vx_model_map_need(const vx_model_map *map, vx_component_kind kind)
 {
-    static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
     if (map->component[kind]) return vx_ok();
     return vx_remedy(vx_fail(VX_ERR_MODEL_COMPONENT, "%s: no %s: looked for %s%s%s", vx_short_path(map->root),
                              vx_component_kind_name(kind), folders[kind][0], folders[kind][1] ? ", " : "",
                              folders[kind][1] ? folders[kind][1] : ""),
-                     "name it with %s", options[kind]);
+                     "name it with %s", vx_component_option(kind));
 }

@@ -4,6 +4,7 @@
 #ifndef VX_WEIGHTS_MODEL_MAP_H
 #define VX_WEIGHTS_MODEL_MAP_H
 
+#include "base/str.h"
 #include "weights/component.h"
 
 typedef enum vx_variant { VX_VARIANT_UNKNOWN, VX_VARIANT_FL2VA, VX_VARIANT_REF2VA } vx_variant;
@@ -25,12 +26,15 @@ typedef struct vx_model_map {
     const char *variant_reason;          // how the partition was told; NULL: it was not
     vx_layout_kind layout;               // of the transformer
     double flow_shift, audio_flow_shift; // the checkpoint's own; 12 and 3 where nothing says
+    vx_str notes;                        // what is odd about the files that were looked at, a line each
 } vx_model_map;
 
 // Looks at names, index and config files only. Errors: VX_ERR_MODEL_OPEN (missing path, dangling link), VX_ERR_MODEL_UNKNOWN
 // (lists what was looked for), VX_ERR_MODEL_VARIANT, VX_ERR_MODEL_AMBIGUOUS (lists the candidates).
 vx_status vx_model_map_find(vx_model_map *out, const vx_model_map_params *params);
 void vx_model_map_free(vx_model_map *map);
+// A warning that is also kept in notes.
+void vx_model_map_note(vx_model_map *map, const char *format, ...) VX_PRINTF(2, 3);
 // VX_ERR_MODEL_COMPONENT naming what is missing and the option that supplies it.
 vx_status vx_model_map_need(const vx_model_map *map, vx_component_kind kind);
 

@@ -102,6 +102,12 @@ const char *vx_component_kind_name(vx_component_kind kind)
     return kind_names[kind];
 }
 
+const char *vx_component_option(vx_component_kind kind)
+{
+    static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
+    return options[kind];
+}
+
 // ---- translation ----
 
 // Where `part`, as whole dotted components, begins in `name`; NULL if nowhere.
@@ -253,7 +259,6 @@ vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int 
     if (kind == VX_TEXT_ENCODER && find_sign(names, count, llama)) return vx_ok();
     if (count == 0) return vx_fail(VX_ERR_MODEL_UNKNOWN, "%s holds no tensors: no %s of MiniMax H3", file, kind_names[kind]);
     if (!find_sign(names, count, proof[kind])) {
-        static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
         static const char *const tower[MOST_HEADS] = { "v.blk", "v.patch_embd" }, *const body[MOST_HEADS] = { "blk",
                                                                                                               "token_embd" };
         const int other = other_kind(kind, names, count);
@@ -264,7 +269,7 @@ vx_status vx_names_layout(vx_component_kind kind, const char *const *names, int 
         if (other < VX_COMPONENT_KINDS)
             return vx_remedy(vx_fail(VX_ERR_MODEL_UNKNOWN, "%s is not the %s of MiniMax H3, it looks like its %s", file,
                                      kind_names[kind], kind_names[other]),
-                             "give it with %s", options[other]);
+                             "give it with %s", vx_component_option((vx_component_kind)other));
         return vx_fail(VX_ERR_MODEL_UNKNOWN,
                        "%s is not the %s of MiniMax H3: looked for tensors like '%s.weight', the first one is '%.100s'", file,
                        kind_names[kind], proof[kind][0], names[0]);

@@ -19,5 +19,6 @@ bool vx_names_kind(const char *const *names, int count, vx_component_kind *kind)
 char *vx_names_canonical(vx_component_kind kind, vx_layout_kind layout, const char *name);
 
 const char *vx_component_kind_name(vx_component_kind kind); // "transformer", ...
+const char *vx_component_option(vx_component_kind kind);    // that names it: "--model", "--text-encoder", ...
 
 #endif

@@ -123,14 +123,15 @@ static vx_status check_files(const vx_shards *s, json_t *map, const char *index)
 }
 
 // An integer in what the publishers wrote; some tools write a float or a string.
-static void compare_total(const vx_shards *s, const json_t *index, const char *path)
+static void compare_total(vx_shards *s, const json_t *index, const char *path)
 {
     const json_t *total = json_object_get(json_object_get(index, "metadata"), "total_size");
     if (!total) return;
     double stated = json_is_number(total)   ? json_number_value(total)
                     : json_is_string(total) ? strtod(json_string_value(total), NULL)
                                             : -1;
-    if (stated != (double)s->bytes)
+    s->other_total = stated != (double)s->bytes;
+    if (s->other_total)
         vx_log(VX_LOG_WARNING, "%s says that its tensors take %.0f bytes; they take %" PRIu64, vx_short_path(path), stated,
                s->bytes);
 }

@@ -11,6 +11,7 @@ typedef struct vx_shards {
     int tensors;    // in all files; no name is there twice
     uint64_t bytes; // of all tensors
     bool indexed;
+    bool other_total; // the index says another size of all tensors
 } vx_shards;
 
 vx_status vx_shards_open_file(vx_shards *out, const char *path);

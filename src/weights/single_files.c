@@ -11,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "weights/foreign.h"
 #include "weights/locate.h"
@@ -29,6 +28,7 @@ typedef struct candidate {
 } candidate;
 
 typedef struct listing {
+    vx_model_map *map; // takes the notes
     candidate file[MOST_FILES];
     int count;
     vx_status first_fault; // of a file that could not be read
@@ -56,7 +56,7 @@ static vx_status classify(listing *l, const char *path)
     vx_container file;
     vx_status s = vx_container_open(&file, path);
     if (s.code != VX_OK) {
-        vx_log(VX_LOG_WARNING, "%s", s.message);
+        vx_model_map_note(l->map, "%s", s.message);
         if (l->first_fault.code == VX_OK) l->first_fault = s;
         return s.code == VX_ERR_MEMORY ? s : vx_ok();
     }
@@ -139,7 +139,6 @@ static const candidate *only(const listing *l, vx_component_kind kind, bool visi
 
 static vx_status ambiguous(const listing *l, vx_component_kind kind, bool vision, vx_variant wanted, const char *folder)
 {
-    static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
     vx_str names = { 0 };
     int count = 0;
     for (int i = 0; i < l->count; i++)
@@ -149,7 +148,7 @@ static vx_status ambiguous(const listing *l, vx_component_kind kind, bool vision
                                : vx_fail(VX_ERR_MODEL_AMBIGUOUS, "%s: %d files could be the %s%s: %s", vx_short_path(folder),
                                          count, vx_component_kind_name(kind), vision ? "'s vision tower" : "", names.data);
     vx_str_free(&names);
-    return vx_remedy(s, "name one with %s", vision ? "--vision" : options[kind]);
+    return vx_remedy(s, "name one with %s", vision ? "--vision" : vx_component_option(kind));
 }
 
 static vx_status take(char **slot, const listing *l, vx_component_kind kind, bool vision, vx_variant wanted, const char *folder)
@@ -219,6 +218,7 @@ vx_status vx_single_files_take(vx_model_map *map, const char *folder, const vx_m
 {
     listing *l = vx_alloc_array(1, sizeof *l);
     VX_NEED_MEMORY(l, "a folder's files");
+    l->map = map;
     vx_status s = list_all(l, folder);
     if (s.code == VX_OK) s = take_all(map, l, folder, params, wanted);
     for (int i = 0; i < l->count; i++) vx_free(l->file[i].path);

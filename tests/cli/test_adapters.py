@@ -141,9 +141,13 @@ class Adapters(Case):
     def test_results_say_how_the_weights_are_stored(self):
         r = self.ok("generate", "-m", model(), *SMALL, "--json", "-q", "--save-latents", self.path("l.safetensors"), "-o", self.path("a.mp4")).json
         formats = r["model"]["formats"]
+        parts = {k: os.path.join(model(), k) for k in ("transformer", "text_encoder", "video_vae", "audio_vae", "tokenizer")}
+        self.assertEqual(r["model"]["parts"], parts)
         self.assertEqual(sorted(formats), ["audio_vae", "text_encoder", "transformer", "video_vae"])
         self.assertIn("BF16", formats["transformer"])
-        self.assertEqual(self.ok("inspect", self.path("a.mp4"), "--json").json["request"]["model"]["formats"], formats)
+        kept = self.ok("inspect", self.path("a.mp4"), "--json").json["request"]["model"]
+        self.assertEqual(kept["formats"], formats)
+        self.assertFalse({"path", "parts"} & set(kept), kept)  # a clip does not tell where its maker keeps things
         again = self.ok("decode", "-m", model(), "--latents", self.path("l.safetensors"), "-o", self.path("b.mp4"), "--json", "-q")
         self.assertEqual(self.ok("inspect", self.path("b.mp4"), "--json").json["request"]["model"]["formats"], formats, again)
 

@@ -100,6 +100,42 @@ class Formats(Case):
         write_gguf(gguf, {n: (types[d], s, b) for n, (d, s, b) in comfy.items()})
         self.assertEqual(self.of_file(gguf), official)
 
+    def test_what_is_odd_about_files_is_in_the_json(self):
+        tensors, config = transformer()
+        folder = self.path("models", "diffusion_models")
+        os.makedirs(folder)
+        path = os.path.join(folder, "h3_fl2va.safetensors")
+        write_tensors(path, grouped(tensors, config), COMFY)
+        with open(os.path.join(folder, "torn.safetensors"), "wb") as f:
+            f.write(b"torn")
+        plain = ["-m", path, *self.parts(), *SMALL, "--json"]
+        layout = "diffusion_models/h3_fl2va.safetensors: --qkv-layout interleaved is used, but ComfyUI's metadata says grouped QKV rows"
+
+        def once(warning, *args):
+            r = self.ok(*args)
+            said = [w for w in r.json["warnings"] if w.startswith(warning)]
+            self.assertEqual((len(said), r.err.count(warning)), (1, 1), str(r))
+        once("diffusion_models/torn.safetensors", "generate", *plain, "-y", "--save-latents", self.path("l"))
+        for options in (["plan", *plain], ["generate", *plain, "-y", "--save-latents", self.path("l")], ["inspect", path, "--json"]):
+            once(layout, *options, "--qkv-layout", "interleaved")
+        self.assertEqual(self.ok("inspect", path, "--json").json["warnings"], [])
+        self.assertEqual(len(self.ok("plan", "-m", model(), *SMALL, "--json").json["warnings"]), 1)  # a clip shorter than trained ones
+        # Every clip of a model that was opened once says it.
+        r = self.ok("generate", *plain, "-y", "-q", "--qkv-layout", "interleaved", "--outputs", "2", "--save-latents", self.path("l%d.safetensors"))
+        self.assertEqual([json.loads(line)["warnings"].count(layout) for line in r.out.splitlines()], [1, 1])
+
+    def test_a_tower_without_its_configuration_says_what_it_lacks(self):
+        folder = self.path("tower")
+        os.mkdir(folder)
+        tower = {n: t for n, t in component("text_encoder").items() if n.startswith("model.visual.")}
+        write_tensors(os.path.join(folder, "tower.safetensors"), tower)
+        r = run("inspect", os.path.join(folder, "tower.safetensors"), "--json")
+        self.assertEqual((r.code, r.json["kind"]), (3, "vision_tower"), str(r))
+        self.assertIn("put the text encoder's config.json beside the file", r.json["problems"][0]["remedy"])
+        with open(os.path.join(model(), "text_encoder", "config.json")) as f, open(os.path.join(folder, "config.json"), "w") as g:
+            g.write(f.read())
+        self.assertEqual(self.ok("inspect", os.path.join(folder, "tower.safetensors"), "--json").json["problems"], [])
+
     def test_quantised_files_are_their_decoded_twins(self):
         tensors, config = transformer()
         comfy = grouped(tensors, config)

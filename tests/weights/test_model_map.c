@@ -66,6 +66,20 @@ static int make_trees(void **state)
     put_container("Ref2VA/transformer/model.safetensors", ONE("audio_patch_proj.weight"), 0);
     put_container("files/vae.safetensors", ONE("decoder.x_embedder.weight"), 0);
     put_text("files/model.pth", "x");
+    put_container("parts/text_encoder/model.safetensors", ONE("model.language_model.layers.0.self_attn.q_norm.weight"), 0);
+    put_text("parts/text_encoder/config.json", "{}");
+    put_text("parts/sharded/model.safetensors.index.json",
+             "{\"weight_map\":{\"model.language_model.layers.0.self_attn.q_norm.weight\":\"model-00001-of-00002.safetensors\"}}");
+    put_text("parts/sharded/config.json", "{}");
+    put_text("parts/video_vae/config.json", "{\"source_path\":\"source\"}");
+    put_container("parts/video_vae/source/model.safetensors", ONE("decoder.x_embedder.weight"), 0);
+    put_container("parts/audio_vae/model.safetensors", ONE("decoder.conv_pre.weight_v"), 0);
+    put_text("parts/audio_vae/config.json", "{}");
+    put_text("parts/tokenizer/tokenizer.json", "{}");
+    put_partition("Ref2VA", INDEX("fl2va"));
+    put_partition("later", "{\"_minimax_h3\":{\"partition\":\"fl2va\",\"schema_version\":2}}");
+    put_container("comfy/diffusion_models/h3_fl2va.safetensors", ONE("audio_patch_proj.weight"), 0);
+    put_text("comfy/diffusion_models/torn.safetensors", "torn");
     put_link("files/link.safetensors", "blob");
     return 0;
 }
@@ -200,6 +214,55 @@ static void names_the_option_for_what_is_missing(void **state)
     vx_model_map_free(&map);
 }
 
+// A folder that is no model says what it is, and which option takes it.
+static void names_a_part_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *says, *remedy;
+    } parts[] = { { "parts/text_encoder", "the text encoder of MiniMax H3 alone", "--text-encoder" },
+                  { "parts/sharded", "the text encoder of MiniMax H3 alone", "--text-encoder" },
+                  { "parts/video_vae", "the video VAE of MiniMax H3 alone", "--video-vae" },
+                  { "parts/audio_vae", "the audio VAE of MiniMax H3 alone", "--audio-vae" },
+                  { "parts/tokenizer", "a tokenizer alone", "--tokenizer" },
+                  { "empty", "holds no MiniMax H3 model", "the downloaded model's folder" } };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        vx_model_map map;
+        const vx_status s = vx_model_map_find(&map, &(vx_model_map_params){ .model = at(parts[i].model) });
+        if (s.code != VX_ERR_MODEL_UNKNOWN || !strstr(s.message, parts[i].says) || !strstr(s.remedy, parts[i].remedy))
+            fail_msg("%s: VX-%d %s (%s)", parts[i].model, s.code, s.message, s.remedy);
+    }
+}
+
+static void keeps_what_is_odd(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        vx_variant needs;
+        const char *notes;
+    } odd[] = { { "root/FL2VA", NO, NULL },
+                { "Ref2VA", NO, "the folder 'Ref2VA' holds the FL2VA partition, as its model_index.json says" },
+                { "later", NO, "later/model_index.json: '_minimax_h3.schema_version' is not 1; read all the same" },
+                { "files/model.safetensors", F,
+                  "files/model.safetensors: nothing says which partition this is; taken for FL2VA" } };
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        vx_model_map map;
+        assert_ok(vx_model_map_find(&map, &(vx_model_map_params){ .model = at(odd[i].model), .variant = odd[i].needs }));
+        const char *notes = map.notes.data;
+        if (!odd[i].notes) assert_null(notes);
+        else if (!notes || !vx_has_suffix(notes, odd[i].notes) || strchr(notes, '\n'))
+            fail_msg("%s: '%s'", odd[i].model, notes ? notes : "");
+        vx_model_map_free(&map);
+    }
+    // A neighbour that cannot be read is passed over, not forgotten.
+    vx_model_map map;
+    assert_ok(vx_model_map_find(&map, &(vx_model_map_params){ .model = at("comfy") }));
+    assert_string_equal(map.component[VX_TRANSFORMER], at("comfy/diffusion_models/h3_fl2va.safetensors"));
+    assert_non_null(strstr(map.notes.data, "diffusion_models/torn.safetensors"));
+    vx_model_map_free(&map);
+}
+
 static void gives_memory_back_whichever_allocation_fails(void **state)
 {
     (void)state;
@@ -260,6 +323,8 @@ int main(void)
         cmocka_unit_test(finds_components),
         cmocka_unit_test(reads_the_checkpoints_shifts),
         cmocka_unit_test(names_the_option_for_what_is_missing),
+        cmocka_unit_test(names_a_part_alone),
+        cmocka_unit_test(keeps_what_is_odd),
         cmocka_unit_test(gives_memory_back_whichever_allocation_fails),
         cmocka_unit_test(finds_the_golden_models),
     };
