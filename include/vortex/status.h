@@ -15,7 +15,7 @@ extern "C" {
     X(VX_ERR_SHAPE, 1101, "an operator was called with shapes that do not fit together")                          \
     X(VX_ERR_DTYPE, 1102, "an operator was called with a number format that it does not take")                    \
     X(VX_ERR_UNSUPPORTED, 1103, "the device cannot do this operation")                                            \
-    X(VX_ERR_NOT_FINITE, 1201, "a result holds NaN or infinity; the message names stage, step and block")         \
+    X(VX_ERR_NOT_FINITE, 1201, "a result or an adapter holds NaN or infinity; the message says where")            \
     X(VX_ERR_USAGE, 2001, "unknown command or option, or an argument is missing")                                 \
     X(VX_ERR_VALUE, 2002, "a value cannot be understood")                                                         \
     X(VX_ERR_RANGE, 2003, "a value lies outside its range")                                                       \

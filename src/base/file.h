@@ -28,6 +28,7 @@ void vx_mapping_prefetch(const vx_mapping *m, size_t offset, size_t bytes);
 vx_status vx_file_read(char **text, size_t *size, const char *path, size_t limit, vx_code code);
 bool vx_file_exists(const char *path);
 bool vx_folder_exists(const char *path);
+bool vx_same_file(const char *a, const char *b); // both are there, and one: by whatever names and links
 
 // An output under construction: a hidden temporary file beside the final name. Only vx_output_commit gives it its name,
 // after fsync of the file, and syncs the folder. Leaving it uncommitted removes it. The process being killed leaves at

@@ -97,3 +97,9 @@ bool vx_folder_exists(const char *path)
     struct stat found;
     return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
+
+bool vx_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}

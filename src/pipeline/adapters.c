@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "pipeline/internal.h"
@@ -90,6 +91,9 @@ static vx_status put_on(vx_job *job, bool load)
     const vx_resolved *r = &job->request;
     vx_model *m = job->model;
     vx_model_adapters *a = &m->adapters;
+    // Here, where they are about to be read: a plan takes no number from a file, and a NaN found later has no name.
+    for (int i = 0; load && i < a->count; i++)
+        if (r->lora[i].strength != 0) VX_TRY(vx_adapter_check_numbers(a->adapter[i]));
     VX_TRY(vx_denoiser_adapt(m->denoiser, m->device,
                              &(vx_denoiser_adapt_params){ .adapter = a->adapter,
                                                           .count = a->count,
@@ -182,6 +186,18 @@ static void report_approximations(const vx_job *job, int i, json_t *array)
     if (f->preset && f->preset->caution) say(array, name, f->preset->caution, 0);
 }
 
+// Twice is not wrong: the strengths add up. Hardly anybody means it.
+static void note_twice(vx_job *job, int i)
+{
+    const vx_resolved_lora *l = job->request.lora;
+    for (int before = 0; before < i; before++) {
+        if (!vx_same_file(l[before].path, l[i].path)) continue;
+        vx_note(&job->notes, "%s is given more than once: every time counts, here with strengths %g and %g",
+                vx_path_name(l[i].path), (double)l[before].strength, (double)l[i].strength);
+        return;
+    }
+}
+
 // What was asked for and is not done.
 static void note_ignored(vx_job *job, int i)
 {
@@ -211,6 +227,7 @@ static vx_status make_reports(vx_job *job)
         json_array_append_new(job->adapters, report(job, i));
         report_approximations(job, i, job->approximations);
         note_ignored(job, i);
+        note_twice(job, i);
         vx_log(VX_LOG_INFO, "%s: %d of %d modules, rank %lld to %lld, scale %g to %g (alpha from %s)", vx_path_name(f->path),
                f->modules - u->unused - u->left_out, f->modules, (long long)f->rank_min, (long long)f->rank_max, f->scale_min,
                f->scale_max, vx_alpha_source_name(f->alpha_source));

@@ -311,7 +311,8 @@ static vx_status set_lora(vx_request_builder *b, const vx_field_entry *e, const 
     double strength;
     if (!colon || !parse_number(colon + 1, &strength))
         return add_lora(b, e->field.name, value, strlen(value), &(vx_lora){ .strength = 1 });
-    if (!isfinite((float)strength)) return wrong(e, VX_ERR_RANGE, value);
+    if (!isfinite((float)strength))
+        return vx_fail_field(VX_ERR_RANGE, e->field.name, "%s: '%.60s': the strength is no finite number", e->field.flag, value);
     return add_lora(b, e->field.name, value, (size_t)(colon - value),
                     &(vx_lora){ .strength_set = true, .strength = (float)strength });
 }
@@ -342,12 +343,15 @@ static vx_status set_lora_object(vx_request_builder *b, const json_t *o, const c
         } else if ((!strcmp(key, "strength") || !strcmp(key, "scale")) && json_is_number(member)) {
             lora.strength_set = true;
             lora.strength = (float)json_number_value(member);
-            if (!isfinite(lora.strength)) return vx_fail_field(VX_ERR_RANGE, field, "%s: %s is not finite", field, key);
+            if (!isfinite(lora.strength)) return vx_fail_field(VX_ERR_RANGE, field, "%s: %s is no finite number", field, key);
         } else if (!strcmp(key, "alpha") && json_is_number(member)) {
             lora.alpha = json_number_value(member);
             if (!(lora.alpha > 0)) return vx_fail_field(VX_ERR_RANGE, field, "%s: alpha %g is not above 0", field, lora.alpha);
         } else
-            return vx_fail_field(VX_ERR_VALUE, field, "%s: '%.40s' is no member of an adapter, or of another kind", field, key);
+            return vx_fail_field(VX_ERR_VALUE, field,
+                                 "%s: '%.40s' of an adapter: wanted are name (or path), a text, and strength (or scale) and "
+                                 "alpha, numbers",
+                                 field, key);
     }
     if (!path) return vx_fail_field(VX_ERR_REQUIRED, field, "%s: an adapter needs a name", field);
     return add_lora(b, field, path, strlen(path), &lora);
@@ -441,6 +445,7 @@ static vx_status set_json(vx_request_builder *b, const char *key, const json_t *
         }
         return vx_ok();
     }
+    if (e && json_is_null(value)) return vx_fail_field(VX_ERR_VALUE, key, "%.60s: null is no value: leave the member out", key);
     if (e && e->store == VX_STORE_LORA && json_is_object(value)) return set_lora_object(b, value, e->field.name);
     if (e && e->store == VX_STORE_LORA && json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value); i++) {
@@ -450,6 +455,8 @@ static vx_status set_json(vx_request_builder *b, const char *key, const json_t *
         }
         return vx_ok();
     }
+    if (e && e->store == VX_STORE_LORA && !json_is_string(value))
+        return vx_fail_field(VX_ERR_VALUE, key, "%s: a file's name, {name, strength, alpha}, or a list of these is wanted", key);
     vx_str as_text = { 0 };
     vx_status s = json_as_text(key, value, &as_text);
     if (!s.code) s = vx_request_builder_set(b, key, as_text.data ? as_text.data : "");

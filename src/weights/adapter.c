@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -324,16 +325,32 @@ static void set_facts(vx_adapter *a, const spelling *seen)
     for (int i = 0; i < a->slots; i++) f->bank = f->bank || a->slot[i].entry[VX_ROLE_BANK] || a->slot[i].entry[VX_ROLE_RESHAPE];
 }
 
+static vx_status is_part(const char *path, vx_component_kind kind)
+{
+    return vx_remedy(vx_fail(VX_ERR_MODEL_LAYOUT, "%s is no adapter, it looks like the %s of MiniMax H3", vx_short_path(path),
+                             vx_component_kind_name(kind)),
+                     "give it with %s, and an adapter with --lora", vx_component_option(kind));
+}
+
 // A part of a model has keys that an adapter has too: heads, which a bank replaces.
 static vx_status refuse_part(const char *path)
 {
-    static const char *const options[VX_COMPONENT_KINDS] = { "--model", "--text-encoder", "--video-vae", "--audio-vae" };
     vx_file_facts facts;
     VX_TRY(vx_file_look(&facts, path));
-    if (!facts.component) return vx_ok();
-    return vx_remedy(vx_fail(VX_ERR_MODEL_LAYOUT, "%s is no adapter, it looks like the %s of MiniMax H3", vx_short_path(path),
-                             vx_component_kind_name(facts.kind)),
-                     "give it with %s, and an adapter with --lora", options[facts.kind]);
+    return facts.component ? is_part(path, facts.kind) : vx_ok();
+}
+
+// What stands in the place of an adapter's file, and what to do about it: folders and GGUF files are models' as a rule.
+static vx_status refuse_other(vx_status s, const char *path)
+{
+    vx_file_facts facts;
+    vx_component_kind kind;
+    if (s.code == VX_ERR_MEMORY) return s;
+    if (vx_folder_exists(path))
+        return vx_folder_look(path, &kind) ? is_part(path, kind) : vx_remedy(s, "name the adapter's .safetensors file inside it");
+    if (s.code == VX_ERR_FILE_FORMAT && vx_file_look(&facts, path).code == VX_OK && facts.component)
+        return is_part(path, facts.kind);
+    return s.code == VX_ERR_FILE_FORMAT || vx_file_exists(path) ? vx_remedy(s, "an adapter is one .safetensors file") : s;
 }
 
 static vx_status check_keys(const vx_adapter *a)
@@ -379,6 +396,7 @@ vx_status vx_adapter_open(vx_adapter **out, const char *path, const vx_adapter_p
     VX_NEED_MEMORY(a, "an adapter");
     a->params = *params;
     vx_status s = vx_safetensors_open(&a->st, path, NULL);
+    if (s.code != VX_OK) s = refuse_other(s, path);
     if (s.code == VX_OK && !(a->path = vx_strdup(path))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
     if (s.code == VX_OK) s = read(a);
     if (s.code != VX_OK) vx_adapter_close(&a);

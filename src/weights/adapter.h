@@ -95,7 +95,9 @@ typedef struct vx_adapter_facts {
 vx_status vx_adapter_open(vx_adapter **out, const char *path, const vx_adapter_params *params);
 void vx_adapter_close(vx_adapter **adapter);
 const vx_adapter_facts *vx_adapter_facts_of(const vx_adapter *adapter);
-vx_status vx_adapter_check(const vx_adapter *adapter);             // VX_ERR_FILE_CHANGED
+vx_status vx_adapter_check(const vx_adapter *adapter); // VX_ERR_FILE_CHANGED
+// Reads every number that a module gets: VX_ERR_NOT_FINITE naming file, key and place of the first that is NaN or infinite.
+vx_status vx_adapter_check_numbers(const vx_adapter *adapter);
 void vx_adapter_forget(const vx_adapter *adapter, vx_device *dev); // before closing: the device drops its copies
 
 // What `vortex inspect` says of an adapter's file: targets, ranks, scale, partition, preset (new reference). What is wrong with it

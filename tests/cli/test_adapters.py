@@ -134,6 +134,40 @@ class Adapters(Case):
         r = self.ok(*plain, "--lora", self.adapter(), "--lora-alpha", "3", "--lora-mode", "branch")
         self.assertNotIn("alpha", str(r.json["warnings"]))
 
+    def test_one_file_given_twice_is_said(self):
+        a, b = self.adapter(), self.path("link.safetensors")
+        os.symlink(a, b)
+        plain = ["generate", "-m", model(), *SMALL, "--json", "-y", "--save-latents", self.path("l.safetensors")]
+        for more, name in (([a, b + ":0.5"], "link.safetensors"), ([a, a + ":0.5"], "style.safetensors")):
+            warning = f"{name} is given more than once: every time counts, here with strengths 1 and 0.5"
+            r = self.ok(*plain, *[x for f in more for x in ("--lora", f)])
+            self.assertEqual((r.err.count(warning), r.json["warnings"].count(warning)), (1, 1), r)
+        other = self.adapter(name="other.safetensors")
+        self.assertNotIn("more than once", str(self.ok(*plain, "--lora", a, "--lora", other)))
+
+    def test_numbers_that_are_none_are_named_before_they_are_used(self):
+        key = f"{OUT}.lora_B.weight"
+        a = self.adapter({**pair(OUT, HIDDEN, INNER), key: ("F32", [HIDDEN, 2], floats([0.1] * (2 * HIDDEN - 1) + [float("nan")]))})
+        self.ok("plan", "-m", model(), *SMALL, "--lora", a)  # reads headers
+        self.ok("generate", "-m", model(), *SMALL, "-q", "--save-latents", self.path("l.safetensors"), "--lora", a + ":0")
+        for mode in ("branch", "merge"):
+            r = self.refused("VX-1201", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), "--lora", a, "--lora-mode", mode)
+            self.assertIn(f"style.safetensors: tensor '{key}': F32: row {HIDDEN - 1}, column 1 is nan", r.err)
+            self.assertIn("leave it out", r.err)
+
+    def test_requests_say_what_an_adapter_is(self):
+        table = [("null", "lora: null is no value: leave the member out"), ("[null]", "lora: null is no value"), ("5", "lora: a file's name, {name, strength, alpha}, or a list of these is wanted"),
+                 ('{"path":"a","strength":"x"}', "'strength' of an adapter: wanted are"), ('{"path":"a","width":1}', "'width' of an adapter: wanted are"),
+                 ('{"path":"a","strength":1e39}', "strength is no finite number")]
+        for value, says in table:
+            with self.subTest(value=value):
+                r = run("generate", "-m", model(), "-q", "--jobs", "-", stdin=b'{"prompt":"A.","output":"x.mp4","lora":' + value.encode() + b"}\n")
+                self.assertEqual(r.code, 2, r)
+                self.assertIn(says, r.json["error"]["message"])
+        for strength in ("nan", "inf", "-1e39"):
+            r = self.refused("VX-2003", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), "--lora", f"a:{strength}")
+            self.assertIn(f"--lora: 'a:{strength}': the strength is no finite number", r.err)
+
     def test_a_strength_that_is_no_number_is_named(self):
         r = self.refused("VX-3001", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"), "--lora", self.adapter() + ":0,5")
         self.assertIn("if '0,5' was meant as a strength", r.err)

@@ -99,6 +99,8 @@ class Formats(Case):
         gguf = self.path("fl2va.gguf")
         write_gguf(gguf, {n: (types[d], s, b) for n, (d, s, b) in comfy.items()})
         self.assertEqual(self.of_file(gguf), official)
+        r = self.refused("VX-3005", "generate", "-m", model(), *SMALL, "-q", "--save-latents", self.path("x"), "--lora", gguf)
+        self.assertIn("it looks like the transformer of MiniMax H3. give it with --model", r.err)
 
     def test_what_is_odd_about_files_is_in_the_json(self):
         tensors, config = transformer()

@@ -363,6 +363,75 @@ static void alphas_of_tensors(void **state)
     }
 }
 
+// Wherever the one number stands, in every float format: the key and the place are named.
+static void numbers_that_are_none_are_named(void **state)
+{
+    (void)state;
+    enum { ROWS = 2, COLUMNS = 3000 };
+    static uint32_t wide[ROWS * COLUMNS];
+    static uint16_t half[ROWS * COLUMNS], up[8];
+    static const struct {
+        vx_dtype type;
+        uint32_t bits;
+        bool finite;
+    } values[] = { { VX_F32, 0x7fc00000, false }, { VX_F32, 0xff800000, false }, { VX_F32, 0x7f7fffff, true },
+                   { VX_F32, 0xff7fffff, true },  { VX_BF16, 0x7f80, false },    { VX_BF16, 0xffc1, false },
+                   { VX_BF16, 0x7f7f, true },     { VX_BF16, 0x7c00, true },     { VX_F16, 0x7c00, false },
+                   { VX_F16, 0xfe00, false },     { VX_F16, 0x7bff, true },      { VX_F16, 0xfbff, true } };
+    static const int places[] = { 0, 2047, 2048, ROWS * COLUMNS - 1 };
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+            memset(wide, 0, sizeof wide);
+            memset(half, 0, sizeof half);
+            wide[places[p]] = values[v].bits;
+            half[places[p]] = (uint16_t)values[v].bits;
+            const vx_safetensors_tensor tensors[] = {
+                { OUT_B, VX_BF16, 2, { 4, 2 }, up },
+                { OUT_A, values[v].type, 2, { ROWS, COLUMNS }, values[v].type == VX_F32 ? (void *)wide : half }
+            };
+            char place[64];
+            snprintf(place, sizeof place, "row %d, column %d", places[p] / COLUMNS, places[p] % COLUMNS);
+            vx_adapter *a;
+            assert_ok(vx_safetensors_write(at("n.safetensors"), true, tensors, 2, NULL, 0));
+            assert_ok(vx_adapter_open(&a, at("n.safetensors"), &(vx_adapter_params){ .strength = 1 }));
+            const vx_status s = vx_adapter_check_numbers(a);
+            if (s.code != (values[v].finite ? VX_OK : VX_ERR_NOT_FINITE))
+                fail_msg("%x: VX-%d %s", values[v].bits, s.code, s.message);
+            if (s.code && (!strstr(s.message, "n.safetensors: tensor '" OUT_A "'") || !strstr(s.message, place)))
+                fail_msg("%x at %d: %s", values[v].bits, places[p], s.message);
+            vx_adapter_close(&a);
+        }
+}
+
+// What people give in the place of an adapter's file.
+static void other_things_are_named(void **state)
+{
+    (void)state;
+    put_container("part/model.safetensors",
+                  "{\"decoder.x_embedder.weight\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0);
+    put_text("folder/readme.txt", "");
+    put_text("text.safetensors", "nothing of the kind");
+    put("empty.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+    assert_int_equal(mkfifo(at("fifo.safetensors"), 0600), 0);
+    static const struct {
+        const char *name;
+        vx_code code;
+        const char *says, *remedy;
+    } cases[] = { { "part", VX_ERR_MODEL_LAYOUT, "it looks like the video VAE", "give it with --video-vae" },
+                  { "folder", VX_ERR_MODEL_OPEN, "is a folder", "name the adapter's .safetensors file inside it" },
+                  { "fifo.safetensors", VX_ERR_MODEL_OPEN, "is a FIFO", "an adapter is one .safetensors file" },
+                  { "text.safetensors", VX_ERR_FILE_LIMIT, "may not be safetensors", "an adapter is one .safetensors file" },
+                  { "empty.gguf", VX_ERR_FILE_FORMAT, "is a GGUF file", "an adapter is one .safetensors file" },
+                  { "none.safetensors", VX_ERR_MODEL_OPEN, "No such file", "" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vx_adapter *a;
+        const vx_status s = vx_adapter_open(&a, at(cases[i].name), &(vx_adapter_params){ .strength = 1 });
+        if (s.code != cases[i].code || !strstr(s.message, cases[i].says) || !strstr(s.remedy, cases[i].remedy))
+            fail_msg("%s: VX-%d %s (%s)", cases[i].name, s.code, s.message, s.remedy);
+        assert_null(a);
+    }
+}
+
 static void a_file_may_say_its_partition(void **state)
 {
     (void)state;
@@ -612,6 +681,8 @@ int main(void)
         cmocka_unit_test(unknown_keys_may_be_left_out),
         cmocka_unit_test(alpha_comes_from_the_first_that_says_it),
         cmocka_unit_test(alphas_of_tensors),
+        cmocka_unit_test(numbers_that_are_none_are_named),
+        cmocka_unit_test(other_things_are_named),
         cmocka_unit_test(a_file_may_say_its_partition),
         cmocka_unit_test(what_inspect_says),
         cmocka_unit_test(rows_of_qkv_find_their_columns),
