@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of tests/fuzz for safetensors, adapters, config and index, and takes those for picture and clip
 from tests/data/media/input. Inputs that fuzzing finds are added by hand
-under names that say what they broke; this script never removes a file."""
+under names that say what they broke, or as reach-*, as tests/fuzz/CMakeLists.txt says; this script never removes a file."""
 import json
 import pathlib
 import struct

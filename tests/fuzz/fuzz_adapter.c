@@ -1,7 +1,8 @@
 // An adapter, any bytes as its file, onto modules of the shapes that it has itself: bases of both row orders, pruned and not.
 //
 // Promises (checkpoints specification 5.4, reliability specification T25): an answer of class 3000 or memory; what is accepted has
-// pairs of one rank and finite alphas; what is added lies within the module's columns; nothing beyond the file is read.
+// pairs of one rank and finite alphas; what is added lies within the module's columns; a number that is none is found; nothing
+// beyond the file is read.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +35,20 @@ static void check_facts(const vx_adapter *a)
         must(!s->entry[VX_ROLE_A] == !s->entry[VX_ROLE_B]);
         if (s->entry[VX_ROLE_A]) must(s->entry[VX_ROLE_A]->shape[0] == s->entry[VX_ROLE_B]->shape[1]);
     }
+}
+
+// The quick look agrees with one number after the other.
+static void check_numbers(const vx_adapter *a)
+{
+    bool finite = true;
+    for (int i = 0; i < a->slots; i++)
+        for (int r = 0; r < VX_ROLES; r++) {
+            const vx_safetensors_entry *e = a->slot[i].entry[r];
+            if (!e || (e->dtype != VX_F32 && e->dtype != VX_BF16 && e->dtype != VX_F16)) continue;
+            const int64_t count = (int64_t)(e->bytes / (e->dtype == VX_F32 ? 4 : 2));
+            for (int64_t n = 0; n < count; n++) finite = finite && isfinite(vx_adapter_number(e, n));
+        }
+    must(vx_adapter_check_numbers(a).code == (finite ? VX_OK : VX_ERR_NOT_FINITE));
 }
 
 // A base on which this place fits.
@@ -117,6 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         use(a, &t);
     }
+    if (a) check_numbers(a);
     if (a) (void)vx_adapter_finish(a, &unused);
     vx_adapter_close(&a);
     close(fd);
