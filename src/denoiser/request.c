@@ -382,7 +382,7 @@ static vx_status recorded(vx_denoiser_request *r, const stretch *s)
     const void *const key[] = { s->video_rows.data,     s->audio_rows.data, s->video_velocity.data,
                                 s->audio_velocity.data, s->video_head,      s->audio_head };
     bool replayed = false;
-    VX_TRY(vx_device_record(r->dev, &r->recording, key, (int)(sizeof key / sizeof *key), &replayed));
+    VX_TRY(vx_device_record(r->dev, &r->recording, key, sizeof key, &replayed));
     return replayed ? vx_ok() : vx_device_record_end(r->dev, &r->recording, operators(r, s));
 }
 

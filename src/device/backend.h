@@ -219,8 +219,9 @@ struct vx_ops {
     vx_status (*made_up)(vx_device *dev, uint64_t seed);
     vx_device_memory (*memory)(const vx_device *dev);
     void (*memory_reset)(vx_device *dev);
+    void (*shed)(vx_device *dev);
     // Of devices that record; all or none.
-    vx_status (*record)(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
+    vx_status (*record)(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed);
     vx_status (*record_end)(vx_device *dev, vx_recording **slot, vx_status inside);
     void (*record_free)(vx_device *dev, vx_recording **slot);
     void (*graphs)(vx_device *dev, bool on);

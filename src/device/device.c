@@ -98,10 +98,15 @@ bool vx_device_far(const vx_device *dev)
     return dev->far;
 }
 
-vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed)
+void vx_device_shed(vx_device *dev)
+{
+    if (dev->ops->shed) dev->ops->shed(dev);
+}
+
+vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed)
 {
     *replayed = false;
-    return dev->ops->record ? dev->ops->record(dev, slot, key, keys, replayed) : vx_ok();
+    return dev->ops->record ? dev->ops->record(dev, slot, identity, bytes, replayed) : vx_ok();
 }
 vx_status vx_device_record_end(vx_device *dev, vx_recording **slot, vx_status inside)
 {

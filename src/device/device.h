@@ -91,6 +91,10 @@ void vx_device_watch(vx_device *dev, const volatile int *flag);
 vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes);
 void vx_device_release(vx_device *dev); // gives the scratch back
 
+// What is given back a device may keep at its place, for work of the same size that comes again: it counts as free, and it gives
+// way to everything else that the device takes. Shed gives it up at once, with what recordings take.
+void vx_device_shed(vx_device *dev);
+
 // Of a device with memory of its own, in bytes: all of it, free now, taken by this device, the most that it ever took since the
 // last reset. All zero of devices that work in the host's.
 typedef struct vx_device_memory {
@@ -128,9 +132,12 @@ vx_status vx_device_made_up(vx_device *dev, uint64_t seed);
 // ---- recorded stretches of operators ----
 // A device may record a stretch of operators and replay it at once. Begin says in *replayed whether the stretch of this
 // identity ran already; if not, the caller calls the operators and then end, which runs what was recorded. Identity: the slot
-// and every address in `key`. Devices that do not record answer false and do nothing at the end.
+// and all bytes of `identity`, copied and compared whole. They must hold whatever the operators' arguments are made of: tensors
+// with their shapes and addresses, scalars, and which weights are meant. What the device itself may change underneath (its
+// copies of weights, its scratch) it looks after. Devices that do not record answer false and do nothing at the end.
+// A slot may outlive what its recordings worked on, not the device.
 typedef struct vx_recording vx_recording;
-vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
+vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed);
 vx_status vx_device_record_end(vx_device *dev, vx_recording **slot, vx_status inside); // inside: how the operators ended
 void vx_device_record_free(vx_device *dev, vx_recording **slot);
 void vx_device_graphs(vx_device *dev, bool on); // default on

@@ -185,6 +185,49 @@ static void memory_is_counted(void **state)
     vx_device_destroy(&dev);
 }
 
+// Blocks that were given back: their memory counts as free, exactly the same size has its place again, and everything else that
+// needs the room gets it.
+static void what_is_given_back_waits_for_its_size(void **state)
+{
+    (void)state;
+    enum { BLOCK = 96 << 20 };
+    vx_device *dev = make_card();
+    vx_arena *arena;
+    const uint64_t total = vx_device_memory_of(dev).total;
+    void *place = NULL;
+    for (int i = 0; i < 4; i++) {
+        const vx_device_memory before = vx_device_memory_of(dev);
+        assert_ok(vx_arena_create(dev, &arena, BLOCK));
+        const vx_tensor t = vx_arena_tensor(arena, VX_U8, BLOCK);
+        uint8_t byte = 1;
+        assert_ok(vx_download(dev, &byte, vx_tensor_slice(t, 0, BLOCK - 1, BLOCK)));
+        assert_int_equal(byte, 0); // zeroed, again
+        byte = 255;
+        assert_ok(vx_upload(dev, vx_tensor_slice(t, 0, BLOCK - 1, BLOCK), &byte));
+        if (place) assert_ptr_equal(t.data, place);
+        place = t.data;
+        assert_int_equal(vx_device_memory_of(dev).held, before.held + BLOCK);
+        vx_arena_destroy(&arena);
+        assert_int_equal(vx_device_memory_of(dev).held, before.held);
+        if (i > 0) assert_true(vx_device_memory_of(dev).free + (4 << 20) >= before.free);
+    }
+    // No number of sizes takes more than an eighth of the card, or more than eight places.
+    for (int i = 0; i < 40; i++) {
+        assert_ok(vx_arena_create(dev, &arena, total / 32 + (size_t)i * 4096));
+        vx_arena_destroy(&arena);
+        assert_true(vx_cuda_idle((vx_cuda *)dev) <= total / 8);
+        assert_true(((vx_cuda *)dev)->idle_blocks <= VX_CUDA_IDLE_BLOCKS);
+    }
+    assert_true(((vx_cuda *)dev)->idle_blocks > 0);
+    // Nearly all that is free, though some of it is idle.
+    const vx_device_memory now = vx_device_memory_of(dev);
+    assert_ok(vx_arena_create(dev, &arena, now.free - ((uint64_t)1 << 30)));
+    vx_arena_destroy(&arena);
+    vx_device_shed(dev);
+    assert_int_equal(vx_cuda_idle((vx_cuda *)dev), 0);
+    vx_device_destroy(&dev);
+}
+
 static uint64_t free_now(void)
 {
     vx_cuda_info info;
@@ -221,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_lost_device_fails_cleanly_for_ever),
         cmocka_unit_test(a_raised_flag_stops_the_next_operator),
         cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(what_is_given_back_waits_for_its_size),
         cmocka_unit_test(devices_come_and_go_without_a_trace),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

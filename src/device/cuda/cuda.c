@@ -63,6 +63,7 @@ static void cuda_destroy(vx_device *dev)
     if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
     if (cuda->weights) {
         vx_cuda_release(dev);
+        vx_cuda_shed(dev);
         vx_cuda_weights_close(cuda);
     }
     vx_cuda_dnn_close(cuda);
@@ -87,7 +88,7 @@ static int cuda_threads(const vx_device *dev)
 static vx_status alloc_zeroed(vx_cuda *cuda, void **out, size_t bytes)
 {
     VX_TRY(vx_cuda_interrupt(cuda));
-    VX_TRY(vx_cuda_malloc(cuda, out, bytes, "device memory"));
+    VX_TRY(vx_cuda_block_take(cuda, out, bytes, "device memory"));
     const vx_status s = vx_cuda_status(cudaMemsetAsync(*out, 0, bytes, cuda->stream), "device memory");
     if (s.code == VX_OK) return s;
     vx_cuda_free(cuda, *out, bytes);
@@ -106,7 +107,7 @@ static void cuda_memory_free(vx_device *dev, void *p, size_t bytes)
 {
     (void)cudaSetDevice(vx_cuda_of(dev)->ordinal);
     (void)vx_cuda_interrupt(vx_cuda_of(dev));
-    vx_cuda_free(vx_cuda_of(dev), p, bytes);
+    vx_cuda_block_return(vx_cuda_of(dev), p, bytes);
 }
 
 static vx_status cuda_reserve(vx_device *dev, size_t bytes)
@@ -145,7 +146,7 @@ static vx_device_memory cuda_memory(const vx_device *dev)
     size_t free = 0, total = 0;
     if (cudaSetDevice(cuda->ordinal) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
     (void)cudaGetLastError();
-    return (vx_device_memory){ .total = total, .free = free, .held = cuda->held, .peak = cuda->peak };
+    return (vx_device_memory){ .total = total, .free = free + vx_cuda_idle(cuda), .held = cuda->held, .peak = cuda->peak };
 }
 
 static void cuda_memory_reset(vx_device *dev)
@@ -165,10 +166,10 @@ static vx_status cuda_prefetch(vx_device *dev, vx_tensor weight)
     return vx_cuda_settle(vx_cuda_of(dev), vx_cuda_prefetch(dev, weight));
 }
 
-static vx_status cuda_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed)
+static vx_status cuda_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed)
 {
     VX_TRY(vx_cuda_begin(vx_cuda_of(dev), "record"));
-    return vx_cuda_settle(vx_cuda_of(dev), vx_cuda_record(dev, slot, key, keys, replayed));
+    return vx_cuda_settle(vx_cuda_of(dev), vx_cuda_record(dev, slot, identity, bytes, replayed));
 }
 
 static void cuda_trim(vx_device *dev)
@@ -204,6 +205,7 @@ static const struct vx_ops cuda_ops = {
     .made_up = vx_cuda_made_up,
     .memory = cuda_memory,
     .memory_reset = cuda_memory_reset,
+    .shed = vx_cuda_shed,
     .record = cuda_record,
     .record_end = vx_cuda_record_end,
     .record_free = vx_cuda_record_free,
@@ -307,6 +309,7 @@ vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params)
     cuda->ordinal = p.ordinal;
     cuda->sm = 10 * properties.major + properties.minor;
     cuda->multiprocessors = properties.multiProcessorCount;
+    cuda->memory = properties.totalGlobalMem;
     cuda->attention = p.attention;
     cuda->graphs = true;
     cuda->short_products = VX_CUDA_SHORT_PRODUCTS;

@@ -25,10 +25,19 @@ typedef enum vx_cuda_attention_way {
 
 enum { VX_CUDA_SHORT_PRODUCTS = 1 << 27 }; // 70 us of an H200 by product_short.cu
 
+// Memory that was given back, for the next one who wants exactly so much: recordings hold its address, and a cudaMalloc of some
+// gigabytes takes milliseconds. Two requests of different sizes with four stages each find theirs again.
+enum { VX_CUDA_IDLE_BLOCKS = 8 };
+typedef struct vx_cuda_block {
+    void *p;
+    size_t bytes;
+} vx_cuda_block;
+
 typedef struct vx_cuda {
     vx_device base;
     int ordinal, sm, multiprocessors; // sm 90: compute capability 9.0
     char isa[16];                     // "sm_90"
+    uint64_t memory;                  // of the card
     cudaStream_t stream;              // all operators, in order
     vx_attention_choice attention;
     // Multiply-adds up to which a product, and each of attention's two, has the processor's bits; tests of the fast kernels set 0.
@@ -36,22 +45,25 @@ typedef struct vx_cuda {
     vx_cuda_attention_way attention_ran;             // the last one; replayed stretches do not count
     int64_t attention_calls[VX_CUDA_ATTENTION_WAYS]; // since the device was made
     void *scratch;
-    size_t scratch_size;
-    int64_t scratch_growths; // a plan was too small: a fault that tests count
+    size_t scratch_size, reserved;           // of which somebody reserved; the rest is idle
+    int64_t scratch_growths;                 // a plan was too small: a fault that tests count
+    vx_cuda_block idle[VX_CUDA_IDLE_BLOCKS]; // given back and kept, the oldest first
+    int idle_blocks;
     vx_cuda_weights *weights;
     vx_cuda_blas *blas;
     vx_cuda_dnn *dnn;
     vx_cuda_stage *stage;
-    uint64_t held, peak; // bytes by vx_cuda_malloc: now, and the most since they were looked at anew
+    uint64_t held, peak; // bytes by vx_cuda_malloc, idle ones aside: now, and the most since they were looked at anew
     int64_t operation;   // the running operator's number
     vx_status lost;      // not VX_OK: the device is gone, and every call returns this
     int64_t fail_in;     // vx_cuda_fail_next
     cudaError_t fail_error;
     // recording.c
     bool graphs, capturing;
-    bool unrecordable;       // something happened that a recording cannot repeat
-    uint64_t epoch;          // advances whenever an address that a recording may hold is given back
-    vx_recording *recording; // the stretch that runs now
+    bool unrecordable;        // something happened that a recording cannot repeat
+    uint64_t epoch;           // advances whenever an address that a recording may hold is given back
+    vx_recording *recording;  // the stretch that runs now
+    vx_recording *recordings; // all slots, each with the next
 } vx_cuda;
 
 static inline vx_cuda *vx_cuda_of(vx_device *dev)
@@ -75,16 +87,21 @@ void vx_cuda_fail_next(vx_device *dev, int64_t n, cudaError_t error);
 vx_status vx_cuda_interrupt(vx_cuda *cuda);
 // The same before what happens once and not when the stretch comes again: a weight's first copy, scratch that grows.
 vx_status vx_cuda_pause(vx_cuda *cuda);
-vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed);
+vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed);
 vx_status vx_cuda_record_end(vx_device *dev, vx_recording **slot, vx_status inside);
 void vx_cuda_record_free(vx_device *dev, vx_recording **slot);
 void vx_cuda_graphs(vx_device *dev, bool on);
+bool vx_cuda_drop_graphs(vx_cuda *cuda); // of all slots; they are captured again when their stretch comes. False: there were none
 void vx_cuda_recording_uses(vx_cuda *cuda, vx_weight_copy *copy); // of a weight, while a stretch is being recorded
 
-// memory.c. Device memory by cudaMalloc, for which copies of weights give way.
+// memory.c. Device memory by cudaMalloc, for which first what is idle gives way, then graphs, then copies of weights.
 vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what);
-bool vx_cuda_try_malloc(vx_cuda *cuda, void **out, size_t bytes); // without that
-void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes);          // waits for what uses it
+bool vx_cuda_try_malloc(vx_cuda *cuda, void **out, size_t bytes);                        // no weight gives way
+void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes);                                 // waits for what uses it
+vx_status vx_cuda_block_take(vx_cuda *cuda, void **out, size_t bytes, const char *what); // an idle one, or by vx_cuda_malloc
+void vx_cuda_block_return(vx_cuda *cuda, void *p, size_t bytes);                         // stays, idle
+uint64_t vx_cuda_idle(const vx_cuda *cuda);                                              // bytes
+void vx_cuda_shed(vx_device *dev);
 vx_status vx_cuda_reserve(vx_device *dev, size_t bytes);
 void vx_cuda_release(vx_device *dev);
 vx_status vx_cuda_stage_open(vx_cuda *cuda);

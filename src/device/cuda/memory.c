@@ -8,8 +8,10 @@
 
 enum {
     PIECES = 4,
-    SLICE = 1 << 20,  // of a piece, for one thread
-    MOST_THREADS = 8, // a mapped file comes at 5 to 10 GB/s a thread, the bus takes up to 55 GB/s
+    SLICE = 1 << 20,    // of a piece, for one thread
+    MARGIN = 512 << 20, // that idle memory leaves free, for what CUDA and the libraries take by themselves
+    IDLE_SHARE = 8,     // of the card: an eighth may be idle
+    MOST_THREADS = 8,   // a mapped file comes at 5 to 10 GB/s a thread, the bus takes up to 55 GB/s
 };
 
 struct vx_cuda_stage {
@@ -30,20 +32,59 @@ vx_status vx_cuda_status(cudaError_t error, const char *what)
 }
 
 // ---- device memory ----
-static cudaError_t counted_malloc(vx_cuda *cuda, void **out, size_t bytes)
+static void count(vx_cuda *cuda, size_t bytes)
 {
-    *out = NULL;
-    const cudaError_t error = cudaMalloc(out, bytes);
-    if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError(); // it is answered here
-    if (error != cudaSuccess) return error;
     cuda->held += bytes;
     if (cuda->held > cuda->peak) cuda->peak = cuda->held;
-    return cudaSuccess;
+}
+
+static void drop_oldest_idle(vx_cuda *cuda)
+{
+    (void)cudaFree(cuda->idle[0].p); // waits
+    memmove(cuda->idle, cuda->idle + 1, sizeof *cuda->idle * (size_t)--cuda->idle_blocks);
+}
+
+static cudaError_t counted_malloc(vx_cuda *cuda, void **out, size_t bytes)
+{
+    size_t free = 0, total = 0;
+    *out = NULL;
+    while (cuda->idle_blocks > 0 && cudaMemGetInfo(&free, &total) == cudaSuccess && free < bytes + MARGIN) drop_oldest_idle(cuda);
+    const cudaError_t error = cudaMalloc(out, bytes);
+    if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError(); // it is answered here
+    if (error == cudaSuccess) count(cuda, bytes);
+    return error;
+}
+
+static void free_scratch(vx_cuda *cuda)
+{
+    if (cuda->scratch) {
+        (void)cudaSetDevice(cuda->ordinal);
+        (void)cudaFree(cuda->scratch);
+        cuda->held -= cuda->reserved;
+        cuda->epoch++;
+    }
+    cuda->scratch = NULL;
+    cuda->scratch_size = cuda->reserved = 0;
+}
+
+// What is easiest to have again goes first. False: there was nothing. Not in the middle of a capture.
+static bool give_way(vx_cuda *cuda)
+{
+    if (cuda->idle_blocks > 0) {
+        drop_oldest_idle(cuda);
+        return true;
+    }
+    if (vx_cuda_drop_graphs(cuda)) return true;
+    if (!cuda->scratch || cuda->reserved > 0) return false;
+    free_scratch(cuda);
+    return true;
 }
 
 bool vx_cuda_try_malloc(vx_cuda *cuda, void **out, size_t bytes)
 {
-    return counted_malloc(cuda, out, bytes) == cudaSuccess;
+    cudaError_t error = counted_malloc(cuda, out, bytes);
+    while (error == cudaErrorMemoryAllocation && give_way(cuda)) error = counted_malloc(cuda, out, bytes);
+    return error == cudaSuccess;
 }
 
 void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes)
@@ -56,7 +97,8 @@ void vx_cuda_free(vx_cuda *cuda, void *p, size_t bytes)
 vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *what)
 {
     cudaError_t error = counted_malloc(cuda, out, bytes);
-    while (error == cudaErrorMemoryAllocation && vx_cuda_weights_yield(cuda, bytes)) error = counted_malloc(cuda, out, bytes);
+    while (error == cudaErrorMemoryAllocation && (give_way(cuda) || vx_cuda_weights_yield(cuda, bytes)))
+        error = counted_malloc(cuda, out, bytes);
     if (error != cudaErrorMemoryAllocation) return vx_cuda_status(error, what);
     size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
@@ -64,37 +106,74 @@ vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *wh
                           "%s: %zu bytes of device memory asked for, %zu of %zu are free", what, bytes, free, total);
 }
 
-static void free_scratch(vx_cuda *cuda)
+// ---- blocks ----
+vx_status vx_cuda_block_take(vx_cuda *cuda, void **out, size_t bytes, const char *what)
 {
-    if (cuda->scratch) {
-        (void)cudaSetDevice(cuda->ordinal);
-        vx_cuda_free(cuda, cuda->scratch, cuda->scratch_size);
-        cuda->epoch++;
+    for (int i = cuda->idle_blocks - 1; i >= 0; i--) {
+        if (cuda->idle[i].bytes != bytes) continue;
+        *out = cuda->idle[i].p;
+        memmove(cuda->idle + i, cuda->idle + i + 1, sizeof *cuda->idle * (size_t)(--cuda->idle_blocks - i));
+        count(cuda, bytes);
+        return vx_ok();
     }
-    cuda->scratch = NULL;
-    cuda->scratch_size = 0;
+    return vx_cuda_malloc(cuda, out, bytes, what);
 }
 
+// Who takes it next works on the same stream, behind whoever uses it still.
+void vx_cuda_block_return(vx_cuda *cuda, void *p, size_t bytes)
+{
+    if (!p) return;
+    const uint64_t most = cuda->memory / IDLE_SHARE;
+    while (cuda->idle_blocks == VX_CUDA_IDLE_BLOCKS || (cuda->idle_blocks > 0 && vx_cuda_idle(cuda) + bytes > most))
+        drop_oldest_idle(cuda);
+    cuda->held -= bytes;
+    if (bytes > most) (void)cudaFree(p);
+    else cuda->idle[cuda->idle_blocks++] = (vx_cuda_block){ p, bytes };
+}
+
+uint64_t vx_cuda_idle(const vx_cuda *cuda)
+{
+    uint64_t bytes = cuda->scratch_size - cuda->reserved;
+    for (int i = 0; i < cuda->idle_blocks; i++) bytes += cuda->idle[i].bytes;
+    return bytes;
+}
+
+void vx_cuda_shed(vx_device *dev)
+{
+    vx_cuda *cuda = vx_cuda_of(dev);
+    (void)cudaSetDevice(cuda->ordinal);
+    while (!cuda->capturing && give_way(cuda)) {
+    }
+}
+
+// ---- scratch ----
 void vx_cuda_release(vx_device *dev)
 {
-    free_scratch(vx_cuda_of(dev));
-    vx_cuda_weights_trim(vx_cuda_of(dev));
+    vx_cuda *cuda = vx_cuda_of(dev);
+    cuda->held -= cuda->reserved;
+    cuda->reserved = 0;
+    vx_cuda_weights_trim(cuda);
 }
 
 vx_status vx_cuda_reserve(vx_device *dev, size_t bytes)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
-    if (bytes <= cuda->scratch_size) return vx_ok();
+    if (bytes <= cuda->reserved) return vx_ok();
+    if (bytes <= cuda->scratch_size) {
+        count(cuda, bytes - cuda->reserved);
+        cuda->reserved = bytes;
+        return vx_ok();
+    }
     VX_TRY(vx_cuda_pause(cuda));
     free_scratch(cuda); // first: the two together might not fit
     VX_TRY(vx_cuda_malloc(cuda, &cuda->scratch, bytes, "scratch"));
-    cuda->scratch_size = bytes;
+    cuda->scratch_size = cuda->reserved = bytes;
     return vx_ok();
 }
 
 vx_status vx_cuda_scratch(vx_cuda *cuda, size_t bytes, void **out)
 {
-    if (bytes > cuda->scratch_size) {
+    if (bytes > cuda->reserved) {
         VX_TRY(vx_cuda_reserve(&cuda->base, bytes));
         cuda->scratch_growths++;
     }

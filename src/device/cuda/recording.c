@@ -9,20 +9,30 @@
 #include "device/cuda/cuda.h"
 #include <string.h>
 
-enum { GRAPHS = 4, MAX_KEYS = 64 }; // of a slot; an identity with more addresses is not recorded
+//
+// An identity is compared whole. What a graph holds beyond it is this device's own affair: copies of weights and scratch, whose
+// loss advances `epoch`; the choice of kernels, which depends on shapes and on the device; workspaces, which are scratch; plans
+// of cuDNN, which stay. So a graph lives on when the memory that its identity names is given back: whoever comes with the same
+// addresses owns what lies there.
+//
+// The card's memory that graphs take is the driver's and counts nowhere; a graph gives way where memory is short, its identity
+// stays, and it is captured again.
+enum { GRAPHS = 4, MOST_BYTES = 64 << 10 }; // of a slot; of an identity, a longer one is not recorded
 
 struct graph {
-    const void **key;
-    int keys;
+    char *identity;
+    size_t bytes;
     bool quiet;     // it ran without anything that a graph can never hold
     uint64_t epoch; // then, or when it was captured
     cudaGraphExec_t exec;
+    vx_cuda_attention_way attention; // that it computes last
     vx_weight_copy **uses;
     int used, room;
     int64_t last;
 };
 
 struct vx_recording {
+    vx_recording *next; // of the device's
     struct graph graph[GRAPHS];
     struct graph *running;
     int64_t uses;
@@ -39,51 +49,58 @@ static void drop_exec(vx_cuda *cuda, struct graph *g)
 static void clear(vx_cuda *cuda, struct graph *g)
 {
     drop_exec(cuda, g);
-    vx_free(g->key);
+    vx_free(g->identity);
     vx_free(g->uses);
     *g = (struct graph){ 0 };
 }
 
-static struct graph *find(vx_recording *r, const void *const *key, int keys)
+static struct graph *find(vx_recording *r, const void *identity, size_t bytes)
 {
     for (int i = 0; i < GRAPHS; i++) {
         struct graph *g = &r->graph[i];
-        if (g->key && g->keys == keys && memcmp(g->key, key, sizeof *key * (size_t)keys) == 0) return g;
+        if (g->identity && g->bytes == bytes && memcmp(g->identity, identity, bytes) == 0) return g;
     }
     return NULL;
 }
 
-static struct graph *make(vx_cuda *cuda, vx_recording *r, const void *const *key, int keys)
+static struct graph *make(vx_cuda *cuda, vx_recording *r, const void *identity, size_t bytes)
 {
     struct graph *oldest = &r->graph[0];
-    for (int i = 1; i < GRAPHS && oldest->key; i++)
-        if (!r->graph[i].key || r->graph[i].last < oldest->last) oldest = &r->graph[i];
+    for (int i = 1; i < GRAPHS && oldest->identity; i++)
+        if (!r->graph[i].identity || r->graph[i].last < oldest->last) oldest = &r->graph[i];
     clear(cuda, oldest);
-    oldest->key = vx_alloc(sizeof *key * (size_t)(keys ? keys : 1));
-    if (!oldest->key) return NULL;
-    memcpy(oldest->key, key, sizeof *key * (size_t)keys);
-    oldest->keys = keys;
+    oldest->identity = vx_alloc(bytes);
+    if (!oldest->identity) return NULL;
+    memcpy(oldest->identity, identity, bytes);
+    oldest->bytes = bytes;
     return oldest;
 }
 
 static vx_status replay(vx_cuda *cuda, struct graph *g)
 {
     for (int i = 0; i < g->used; i++) vx_cuda_weights_touch(cuda, g->uses[i]);
+    cuda->attention_ran = g->attention;
     return vx_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "recorded operators");
 }
 
-vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *const *key, int keys, bool *replayed)
+static vx_status open_slot(vx_cuda *cuda, vx_recording **slot)
+{
+    *slot = vx_alloc_array(1, sizeof **slot);
+    VX_NEED_MEMORY(*slot, "a recording");
+    (*slot)->next = cuda->recordings;
+    cuda->recordings = *slot;
+    return vx_ok();
+}
+
+vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
     *replayed = false;
-    if (!cuda->graphs || cuda->recording || keys > MAX_KEYS) return vx_ok();
-    if (!*slot) {
-        *slot = vx_alloc_array(1, sizeof **slot);
-        VX_NEED_MEMORY(*slot, "a recording");
-    }
+    if (!cuda->graphs || cuda->recording || bytes > MOST_BYTES) return vx_ok();
+    if (!*slot) VX_TRY(open_slot(cuda, slot));
     vx_recording *r = *slot;
-    struct graph *g = find(r, key, keys);
-    if (!g) g = make(cuda, r, key, keys);
+    struct graph *g = find(r, identity, bytes);
+    if (!g) g = make(cuda, r, identity, bytes);
     VX_NEED_MEMORY(g, "a recording");
     g->last = ++r->uses;
     const bool current = g->quiet && g->epoch == cuda->epoch;
@@ -128,6 +145,11 @@ static vx_status run_captured(vx_cuda *cuda, cudaGraphExec_t *kept)
     cuda->capturing = false;
     cudaError_t error = cudaStreamEndCapture(cuda->stream, &graph);
     if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, graph, 0);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        vx_cuda_shed(&cuda->base);
+        error = cudaGraphInstantiate(&exec, graph, 0);
+    }
     if (error == cudaSuccess) error = cudaGraphLaunch(exec, cuda->stream);
     if (graph) (void)cudaGraphDestroy(graph);
     if (kept && error == cudaSuccess) {
@@ -173,6 +195,7 @@ vx_status vx_cuda_record_end(vx_device *dev, vx_recording **slot, vx_status insi
         return inside;
     }
     g->quiet = !cuda->unrecordable;
+    g->attention = cuda->attention_ran;
     const vx_status s = run_captured(cuda, g->quiet ? &g->exec : NULL);
     if (s.code != VX_OK) g->quiet = false;
     return vx_cuda_settle(cuda, s);
@@ -188,8 +211,24 @@ void vx_cuda_record_free(vx_device *dev, vx_recording **slot)
         cuda->recording = NULL;
     }
     for (int i = 0; i < GRAPHS; i++) clear(cuda, &(*slot)->graph[i]);
+    for (vx_recording **at = &cuda->recordings; *at; at = &(*at)->next) {
+        if (*at != *slot) continue;
+        *at = (*slot)->next;
+        break;
+    }
     vx_free(*slot);
     *slot = NULL;
+}
+
+bool vx_cuda_drop_graphs(vx_cuda *cuda)
+{
+    bool any = false;
+    for (vx_recording *r = cuda->recordings; r; r = r->next)
+        for (int i = 0; i < GRAPHS; i++) {
+            any = any || r->graph[i].exec;
+            drop_exec(cuda, &r->graph[i]);
+        }
+    return any;
 }
 
 void vx_cuda_graphs(vx_device *dev, bool on)

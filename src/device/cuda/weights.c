@@ -315,20 +315,21 @@ static size_t ring_wanted(const vx_cuda_weights *w)
 }
 
 // Whether `bytes` more may be held, a ring for what streams set aside.
-static bool fits(const vx_cuda_weights *w, size_t bytes)
+static bool fits(const vx_cuda *cuda, size_t bytes)
 {
+    const vx_cuda_weights *w = cuda->weights;
     const size_t wanted = ring_wanted(w), ring = w->ring_size > wanted ? w->ring_size : wanted;
     if (w->budget > 0) return w->held + bytes + ring <= w->budget;
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return false;
-    return free >= bytes + MARGIN + (ring - w->ring_size);
+    return free + vx_cuda_idle(cuda) >= bytes + MARGIN + (ring - w->ring_size);
 }
 
 // Memory of its own; false: it should stream. `before`: what was not used since may be sent away for it.
 static bool hold(vx_cuda *cuda, vx_weight_copy *c, int64_t before)
 {
     vx_cuda_weights *w = cuda->weights;
-    while (!fits(w, c->device_bytes)) {
+    while (!fits(cuda, c->device_bytes)) {
         vx_weight_copy *old = stalest(cuda, before);
         if (!old) return false;
         synchronize(cuda);

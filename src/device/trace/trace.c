@@ -84,6 +84,10 @@ static void trace_forget(vx_device *dev, const void *begin, size_t bytes)
 {
     vx_device_forget(inner_of(dev), begin, bytes);
 }
+static void trace_shed(vx_device *dev)
+{
+    vx_device_shed(inner_of(dev));
+}
 static void trace_trim(vx_device *dev)
 {
     vx_device_trim(inner_of(dev));
@@ -167,6 +171,7 @@ static const struct vx_ops trace_ops = {
     .download = trace_download,
     .sync = trace_sync,
     .memory = trace_memory,
+    .shed = trace_shed,
     .weight_budget = trace_weight_budget,
     .prefetch = trace_prefetch,
     .forget = trace_forget,
