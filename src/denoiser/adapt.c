@@ -298,6 +298,7 @@ vx_status vx_denoiser_adapt(vx_denoiser *d, vx_device *dev, const vx_denoiser_ad
     memset(use, 0, (size_t)params->count * sizeof *use);
     d->adapted = vx_alloc_array(1, sizeof *d->adapted);
     VX_NEED_MEMORY(d->adapted, "adapters");
+    d->stamp = vx_denoiser_stamp();
     d->adapted->memory.load = params->load;
     job j = { .d = d, .p = params, .use = use };
     vx_status s = params->load ? vx_pool_create(&j.pool, params->threads) : vx_ok();
@@ -312,6 +313,7 @@ void vx_denoiser_unadapt(vx_denoiser *d, vx_device *dev)
 {
     struct vx_denoiser_adapted *a = d->adapted;
     if (!a) return;
+    d->stamp = vx_denoiser_stamp();
     for (int i = 0; i < a->saves; i++) *a->saved[i].at = a->saved[i].original;
     vx_adapter_memory_free(&a->memory, dev);
     for (int i = 0; i < 2; i++) vx_free(a->head[i]);

@@ -114,8 +114,7 @@ static vx_status follow_curve(vx_device *dev, const vx_denoiser *d, const float 
     return status;
 }
 
-static vx_status project(vx_device *dev, const vx_denoiser *d, vx_tensor s, int64_t count, const vx_tensor *blocks,
-                         vx_tensor head)
+static vx_status project(vx_device *dev, const vx_denoiser *d, vx_tensor s, int64_t count, vx_tensor blocks, vx_tensor head)
 {
     const vx_denoiser_config *k = &d->config;
     for (int64_t i = 0; i < k->layers; i++) {
@@ -123,13 +122,14 @@ static vx_status project(vx_device *dev, const vx_denoiser *d, vx_tensor s, int6
         snprintf(next, sizeof next, "blocks.%lld.adaln_proj.", (long long)i + 1);
         vx_component_prefetch(d->component, dev, next);
         const int64_t flat[] = { count, VX_MODALITIES * VX_MODULATIONS * k->hidden };
-        VX_TRY_IN(vx_linear(dev, vx_tensor_reshape(blocks[i], 2, flat), s, &d->blocks[i].adaln), "block %lld", (long long)i);
+        const vx_tensor out = vx_tensor_reshape(vx_tensor_row(blocks, i), 2, flat);
+        VX_TRY_IN(vx_linear(dev, out, s, &d->blocks[i].adaln), "block %lld", (long long)i);
     }
     return vx_linear(dev, vx_tensor_reshape(head, 2, (const int64_t[]){ count, 2 * k->hidden }), s, &d->final_adaln);
 }
 
 vx_status vx_denoiser_modulation(vx_device *dev, vx_arena *arena, const vx_denoiser *d, const float *t, int64_t count,
-                                 const vx_tensor *blocks, vx_tensor head)
+                                 vx_tensor blocks, vx_tensor head)
 {
     const size_t mark = vx_arena_mark(arena);
     const bool pruned = d->config.curve_points > 0;

@@ -55,6 +55,22 @@ vx_status vx_denoiser_adapt(vx_denoiser *denoiser, vx_device *dev, const vx_deno
 // Takes them off; dev (may be NULL) drops its copies first.
 void vx_denoiser_unadapt(vx_denoiser *denoiser, vx_device *dev);
 
+// ---- what a request leaves for the next one ----
+// Recordings of the evaluation (device.h), and the modulation tables of one request, on the host. A request with the same
+// timesteps in the same format, at the same denoiser with the same adapters, copies the tables instead of passing all modulation
+// weights, a third of the model; and it replays what was recorded if it looks the same to the device in every address and
+// number. The bits are the same in any case. Of one device and one request at a time.
+typedef struct vx_denoiser_keep vx_denoiser_keep;
+vx_status vx_denoiser_keep_create(vx_denoiser_keep **out, vx_device *dev);
+void vx_denoiser_keep_destroy(vx_denoiser_keep **keep);      // before the device
+void vx_denoiser_keep_drop(vx_denoiser_keep *keep);          // the tables
+size_t vx_denoiser_keep_bytes(const vx_denoiser_keep *keep); // of the tables; 0 of NULL
+typedef struct vx_denoiser_reuse {
+    size_t table_bytes; // of the request's tables
+    bool tables;        // they were copied
+    int64_t replayed;   // evaluations so far that were replayed
+} vx_denoiser_reuse;
+
 // What stays for the whole request, in the caller's arena: refined text rows, rotary tables, modulation tables, row maps.
 typedef struct vx_denoiser_request vx_denoiser_request;
 
@@ -65,8 +81,10 @@ typedef struct vx_denoiser_params {
     // Timesteps of every evaluation, f32 on the host: [evaluations] each (t = 1 - sigma).
     const float *t_video, *t_audio;
     int64_t evaluations;
-    void (*block_done)(void *user, int64_t block); // progress inside an evaluation; may be NULL
+    void (*block_done)(void *user, int64_t block); // progress inside an evaluation, which is then not recorded; may be NULL
     void *user;
+    vx_denoiser_keep *keep; // borrowed for the request; NULL, or one of another device: nothing is found and nothing left
+    bool keep_tables;       // leave them: there is memory for it
 } vx_denoiser_params;
 
 // Takes what it needs from the arena (and gives scratch back): refines the text, builds rotary and modulation tables. The
@@ -75,6 +93,7 @@ typedef struct vx_denoiser_params {
 vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *denoiser, vx_device *dev, vx_arena *arena,
                               const vx_denoiser_params *params);
 void vx_denoiser_finish(vx_denoiser_request **request);
+vx_denoiser_reuse vx_denoiser_reused(const vx_denoiser_request *request);
 
 // One evaluation, index k: velocities (data-ward: x0 = x + sigma*v) of the target rows.
 //   video_rows [all visual rows, 4*latent_channels] f32: conditions first, then the target

@@ -6,6 +6,7 @@
 //   conditioning.c  what is computed once per request: rotary and modulation tables
 //   block.c         one transformer block, of the refiner or of the main stack
 //   request.c       prepare and evaluate
+//   keep.c          what a request leaves for the next one
 //   patchify.c      latents to rows and back
 #ifndef VX_DENOISER_NETWORK_H
 #define VX_DENOISER_NETWORK_H
@@ -27,6 +28,7 @@ typedef struct vx_denoiser_block {
 
 struct vx_denoiser {
     vx_component *component;
+    uint64_t stamp; // of the weights as they are: another one after every change, never the same for two denoisers
     vx_denoiser_config config;
     float inv_freq[VX_ROPE_FREQS];
     vx_weight video_patch, audio_patch, condition, time_in, time_out;
@@ -36,6 +38,8 @@ struct vx_denoiser {
     vx_weight final_adaln, video_out, audio_out;
     struct vx_denoiser_adapted *adapted; // NULL: no adapters
 };
+
+uint64_t vx_denoiser_stamp(void); // a new one
 
 // The weight of a head at evaluation k: the file's, or the mixture of an adapter's bank.
 const vx_weight *vx_denoiser_head_weight(const vx_denoiser *d, bool audio, int64_t k);
@@ -79,9 +83,23 @@ vx_tensor vx_denoiser_part(vx_tensor table, int64_t part);
 
 // cos, sin [layout->rows, 3*freqs] act.
 vx_status vx_denoiser_rotary(vx_device *dev, const vx_denoiser *d, const vx_layout *layout, vx_tensor cos, vx_tensor sin);
-// blocks[i] [count*3, VX_MODULATIONS, hidden], head [count, 2, hidden] act, of the timesteps t [count]. Scratch comes from
+// blocks [layers, count*3, VX_MODULATIONS, hidden], head [count, 2, hidden] act, of the timesteps t [count]. Scratch comes from
 // the arena and goes back.
 vx_status vx_denoiser_modulation(vx_device *dev, vx_arena *arena, const vx_denoiser *d, const float *t, int64_t count,
-                                 const vx_tensor *blocks, vx_tensor head);
+                                 vx_tensor blocks, vx_tensor head);
+
+// ---- keep.c; `keep` may be NULL: nothing is found, nothing left ----
+// Modulation tables with everything that they depend on.
+typedef struct vx_denoiser_tables {
+    uint64_t stamp;
+    const float *t; // [count]
+    int64_t count;
+    vx_tensor modulation, head; // of one format; the sizes beside count are the denoiser's
+} vx_denoiser_tables;
+vx_denoiser_keep *vx_denoiser_keep_of(vx_denoiser_keep *keep, const vx_device *dev); // NULL if it is another device's
+vx_recording **vx_denoiser_keep_slot(vx_denoiser_keep *keep);
+vx_status vx_denoiser_recall(vx_denoiser_keep *keep, const vx_denoiser_tables *tables, bool *found); // into the tensors
+// In place of those before. No memory for it is no error.
+vx_status vx_denoiser_leave(vx_denoiser_keep *keep, const vx_denoiser_tables *tables);
 
 #endif

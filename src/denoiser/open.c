@@ -128,6 +128,7 @@ vx_status vx_denoiser_open(vx_denoiser **out, vx_component *component)
     vx_denoiser *d = vx_alloc_array(1, sizeof *d);
     VX_NEED_MEMORY(d, "the denoiser");
     d->component = component;
+    d->stamp = vx_denoiser_stamp();
     vx_status s = bind(d);
     if (s.code != VX_OK) vx_denoiser_close(&d);
     else *out = d;

@@ -4,6 +4,10 @@
 //   text [L, hidden]   cos, sin [S, 48]   modulation [layers][distinct timesteps*3, 6, hidden]   head [distinct, 2, hidden]
 //   map [S], time_map [S]: rewritten for each evaluation; the only thing besides the latents that changes between them
 //   x, h [S, hidden], wide: activations
+//
+// An evaluation is one stretch of operators that a device may record and replay (device.h), for this request or for a later one
+// that looks the same to the device. What the operators of a stretch may depend on is in `stretch` and nowhere else: they are
+// handed nothing of the request but this, and the recording is found by comparing all of its bytes.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +18,26 @@
 
 // Rows of the packed sequence that come from one place of the visual or the audio rows.
 typedef struct run {
-    bool audio;
+    int64_t audio; // or visual: 0
     int64_t packed, source, rows;
 } run;
+
+// Everything between the uploads and the look at the flags: the same calls with the same arguments at every evaluation. No
+// member may have padding or depend on where the struct itself lies.
+typedef struct stretch {
+    const vx_denoiser *denoiser;
+    uint64_t stamp; // of its weights: what it was opened from and which adapters lie on it
+    vx_denoiser_buffers buffers;
+    vx_tensor text, cos, sin;
+    vx_tensor modulation, head; // [layers, timesteps*3, VX_MODULATIONS, hidden], [timesteps, 2, hidden]
+    vx_tensor map, time_map;    // [rows] i32
+    vx_tensor flags;            // i32: the packed input, each block, the heads
+    vx_tensor video_rows, audio_rows, video_velocity, audio_velocity;
+    const vx_weight *video_head, *audio_head; // NULL: they differ between evaluations and are not part of it
+    int64_t text_rows, video_begin, audio_begin;
+    int64_t run_count;
+    run runs[];
+} stretch;
 
 struct vx_denoiser_request {
     const vx_denoiser *denoiser;
@@ -27,15 +48,13 @@ struct vx_denoiser_request {
     void (*block_done)(void *user, int64_t block);
     void *user;
 
-    vx_denoiser_buffers buffers;
-    vx_tensor text, cos, sin, head;
-    vx_tensor *modulation;   // [layers]
-    vx_tensor map, time_map; // [rows] i32
-    vx_tensor flags;         // i32: the packed input, each block, the heads
-    vx_recording *recording; // of an evaluation
+    stretch *s;
+    size_t stretch_bytes;
+    vx_denoiser_keep *keep;  // NULL: nothing stays
+    vx_recording *recording; // where nothing stays
+    vx_denoiser_reuse reuse;
 
-    run *runs;
-    int64_t run_count, visual_rows, sound_rows;
+    int64_t visual_rows, sound_rows;
     float *t; // [timesteps] distinct, ascending
     int64_t timesteps;
     int32_t (*clock)[VX_CLOCKS]; // [evaluations] the timestep of each clock
@@ -127,14 +146,20 @@ static vx_status check_params(const vx_denoiser *d, const vx_denoiser_params *p)
 
 static vx_status take_host(vx_denoiser_request *r)
 {
-    r->run_count = find_runs(r, NULL);
-    r->runs = vx_alloc_array((size_t)r->run_count, sizeof *r->runs);
-    r->modulation = vx_alloc_array((size_t)r->denoiser->config.layers, sizeof *r->modulation);
-    r->host_map = vx_alloc_array((size_t)r->layout->rows, 2 * sizeof *r->host_map);
+    const vx_layout *l = r->layout;
+    const int64_t runs = find_runs(r, NULL);
+    r->stretch_bytes = sizeof *r->s + (size_t)runs * sizeof *r->s->runs;
+    r->s = vx_alloc_array(1, r->stretch_bytes);
+    r->host_map = vx_alloc_array((size_t)l->rows, 2 * sizeof *r->host_map);
     r->host_flags = vx_alloc_array((size_t)flag_count(r->denoiser), sizeof *r->host_flags);
-    if (!r->runs || !r->modulation || !r->host_map || !r->host_flags)
-        return vx_fail(VX_ERR_MEMORY, "no memory for a denoiser request of %lld rows", (long long)r->layout->rows);
-    find_runs(r, r->runs);
+    if (!r->s || !r->host_map || !r->host_flags)
+        return vx_fail(VX_ERR_MEMORY, "no memory for a denoiser request of %lld rows", (long long)l->rows);
+    r->s->denoiser = r->denoiser;
+    r->s->stamp = r->denoiser->stamp;
+    r->s->text_rows = l->text_rows;
+    r->s->video_begin = l->video_begin;
+    r->s->audio_begin = l->audio_begin;
+    r->s->run_count = find_runs(r, r->s->runs);
     return vx_ok();
 }
 
@@ -142,27 +167,27 @@ static void take_arena(vx_denoiser_request *r, vx_arena *arena)
 {
     const vx_denoiser_config *k = &r->denoiser->config;
     const int64_t rows = r->layout->rows, hidden = k->hidden, rotary = VX_ROPE_AXES * VX_ROPE_FREQS;
-    r->text = vx_arena_tensor(arena, r->act, r->layout->text_rows, hidden);
-    r->cos = vx_arena_tensor(arena, r->act, rows, rotary);
-    r->sin = vx_arena_tensor(arena, r->act, rows, rotary);
-    for (int64_t i = 0; i < k->layers; i++)
-        r->modulation[i] = vx_arena_tensor(arena, r->act, r->timesteps * VX_MODALITIES, VX_MODULATIONS, hidden);
-    r->head = vx_arena_tensor(arena, r->act, r->timesteps, 2, hidden);
-    r->map = vx_arena_tensor(arena, VX_I32, rows);
-    r->time_map = vx_arena_tensor(arena, VX_I32, rows);
-    r->flags = vx_arena_tensor(arena, VX_I32, flag_count(r->denoiser));
-    r->buffers.x = vx_arena_tensor(arena, r->act, rows, hidden);
-    r->buffers.narrow = vx_arena_tensor(arena, r->act, vx_denoiser_narrow(k, rows));
+    stretch *s = r->s;
+    s->text = vx_arena_tensor(arena, r->act, r->layout->text_rows, hidden);
+    s->cos = vx_arena_tensor(arena, r->act, rows, rotary);
+    s->sin = vx_arena_tensor(arena, r->act, rows, rotary);
+    s->modulation = vx_arena_tensor(arena, r->act, k->layers, r->timesteps * VX_MODALITIES, VX_MODULATIONS, hidden);
+    s->head = vx_arena_tensor(arena, r->act, r->timesteps, 2, hidden);
+    s->map = vx_arena_tensor(arena, VX_I32, rows);
+    s->time_map = vx_arena_tensor(arena, VX_I32, rows);
+    s->flags = vx_arena_tensor(arena, VX_I32, flag_count(r->denoiser));
+    s->buffers.x = vx_arena_tensor(arena, r->act, rows, hidden);
+    s->buffers.narrow = vx_arena_tensor(arena, r->act, vx_denoiser_narrow(k, rows));
     // The widest of: a block, the prompt cast to act, a chunk of the heads' input in f32.
     int64_t wide = vx_max_i64(vx_denoiser_wide(k, rows), r->layout->text_rows * k->text_dim);
     wide = vx_max_i64(wide, 2 * vx_min_i64(rows, VX_DENOISER_CHUNK) * hidden);
-    r->buffers.wide = vx_arena_tensor(arena, r->act, wide);
+    s->buffers.wide = vx_arena_tensor(arena, r->act, wide);
 }
 
 static vx_status clear_flags(vx_denoiser_request *r)
 {
     memset(r->host_flags, 0, (size_t)flag_count(r->denoiser) * sizeof *r->host_flags);
-    return vx_upload(r->dev, r->flags, r->host_flags);
+    return vx_upload(r->dev, r->s->flags, r->host_flags);
 }
 
 // Text rows through the projection and the refiner: they depend on the prompt alone (specification 1.3).
@@ -170,22 +195,23 @@ static vx_status refine_text(vx_denoiser_request *r, vx_tensor prompt)
 {
     const vx_denoiser *d = r->denoiser;
     const vx_denoiser_config *k = &d->config;
+    const vx_tensor text = r->s->text, flags = r->s->flags, wide = r->s->buffers.wide;
     vx_device *dev = r->dev;
     const int64_t rows = r->layout->text_rows;
     vx_tensor in = prompt;
     if (prompt.dtype != r->act) {
-        in = vx_tensor_slice(r->buffers.wide, 0, 0, rows * k->text_dim);
+        in = vx_tensor_slice(wide, 0, 0, rows * k->text_dim);
         in = vx_tensor_reshape(in, 2, (const int64_t[]){ rows, k->text_dim });
         VX_TRY(vx_copy(dev, in, prompt));
     }
-    VX_TRY(vx_linear(dev, r->text, in, &d->condition));
-    const vx_denoiser_buffers b = { r->text, r->buffers.narrow, r->buffers.wide };
+    VX_TRY(vx_linear(dev, text, in, &d->condition));
+    const vx_denoiser_buffers b = { text, r->s->buffers.narrow, wide };
     for (int64_t i = 0; i < k->refiner_layers; i++)
         VX_TRY_IN(vx_denoiser_run_plain(dev, k, &d->refiner[i], &b), "refiner block %lld", (long long)i);
-    VX_TRY(vx_rms_norm(dev, r->text, r->text, d->refiner_norm, k->final_norm_eps, VX_NORM_ROUND_ONCE));
+    VX_TRY(vx_rms_norm(dev, text, text, d->refiner_norm, k->final_norm_eps, VX_NORM_ROUND_ONCE));
     VX_TRY(clear_flags(r));
-    VX_TRY(vx_mark_not_finite(dev, r->flags, 0, r->text));
-    VX_TRY(vx_download(dev, r->host_flags, r->flags));
+    VX_TRY(vx_mark_not_finite(dev, flags, 0, text));
+    VX_TRY(vx_download(dev, r->host_flags, flags));
     if (r->host_flags[0]) return vx_fail(VX_ERR_NOT_FINITE, "denoiser: the text rows are not finite after the token refiner");
     return vx_ok();
 }
@@ -193,14 +219,21 @@ static vx_status refine_text(vx_denoiser_request *r, vx_tensor prompt)
 static vx_status prepare(vx_denoiser_request *r, vx_arena *arena, const vx_denoiser_params *p)
 {
     VX_TRY(check_params(r->denoiser, p));
-    VX_TRY(take_host(r));
     VX_TRY(collect_timesteps(r, p));
+    VX_TRY(take_host(r));
     take_arena(r, arena);
     VX_TRY(refine_text(r, p->prompt_embeds));
-    VX_TRY(vx_denoiser_rotary(r->dev, r->denoiser, r->layout, r->cos, r->sin));
-    VX_TRY_IN(vx_denoiser_modulation(r->dev, arena, r->denoiser, r->t, r->timesteps, r->modulation, r->head), "modulation");
+    const vx_tensor modulation = r->s->modulation, head = r->s->head;
+    const vx_denoiser_tables tables = { r->denoiser->stamp, r->t, r->timesteps, modulation, head };
+    r->reuse.table_bytes = vx_tensor_bytes(modulation) + vx_tensor_bytes(head);
+    VX_TRY(vx_denoiser_rotary(r->dev, r->denoiser, r->layout, r->s->cos, r->s->sin));
+    VX_TRY(vx_denoiser_recall(r->keep, &tables, &r->reuse.tables));
+    if (!r->reuse.tables)
+        VX_TRY_IN(vx_denoiser_modulation(r->dev, arena, r->denoiser, r->t, r->timesteps, modulation, head), "modulation");
     if (vx_device_is_plan(r->dev)) return vx_ok();
-    return vx_component_check(r->denoiser->component);
+    VX_TRY(vx_component_check(r->denoiser->component));
+    // Not before the check: a file that shrank reads as zeros.
+    return r->reuse.tables || !p->keep_tables ? vx_ok() : vx_denoiser_leave(r->keep, &tables);
 }
 
 vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *denoiser, vx_device *dev, vx_arena *arena,
@@ -214,6 +247,7 @@ vx_status vx_denoiser_prepare(vx_denoiser_request **out, const vx_denoiser *deno
                                 .layout = params->layout,
                                 .act = params->act,
                                 .evaluations = params->evaluations,
+                                .keep = vx_denoiser_keep_of(params->keep, dev),
                                 .block_done = params->block_done,
                                 .user = params->user };
     const size_t mark = vx_arena_mark(arena);
@@ -232,8 +266,7 @@ void vx_denoiser_finish(vx_denoiser_request **request)
     if (!request || !*request) return;
     vx_denoiser_request *r = *request;
     vx_device_record_free(r->dev, &r->recording);
-    vx_free(r->runs);
-    vx_free(r->modulation);
+    vx_free(r->s);
     vx_free(r->t);
     vx_free(r->clock);
     vx_free(r->host_map);
@@ -242,8 +275,12 @@ void vx_denoiser_finish(vx_denoiser_request **request)
     *request = NULL;
 }
 
-// -- one evaluation
-// --------------------------------------------------------------------------------------------------------------
+vx_denoiser_reuse vx_denoiser_reused(const vx_denoiser_request *request)
+{
+    return request->reuse;
+}
+
+// ---- one evaluation ----
 
 static vx_status check_rows(const char *what, vx_tensor t, int64_t rows, int64_t columns)
 {
@@ -266,79 +303,91 @@ static vx_status map_rows(vx_denoiser_request *r, int64_t k)
         time_map[i] = r->clock[k][l->clock[i]];
         map[i] = time_map[i] * VX_MODALITIES + l->tag[i];
     }
-    VX_TRY(vx_upload(r->dev, r->map, map));
-    return vx_upload(r->dev, r->time_map, time_map);
+    VX_TRY(vx_upload(r->dev, r->s->map, map));
+    return vx_upload(r->dev, r->s->time_map, time_map);
 }
 
 // The patch projections are f32 and rounded once on their way into the sequence.
-static vx_status embed(vx_denoiser_request *r, vx_tensor video_rows, vx_tensor audio_rows)
+static vx_status embed(vx_device *dev, const stretch *s)
 {
-    const vx_denoiser *d = r->denoiser;
-    vx_tensor x = r->buffers.x;
-    VX_TRY(vx_copy(r->dev, vx_tensor_slice(x, 0, 0, r->layout->text_rows), r->text));
-    for (int64_t i = 0; i < r->run_count; i++) {
-        const run *n = &r->runs[i];
-        vx_tensor in = vx_tensor_slice(n->audio ? audio_rows : video_rows, 0, n->source, n->source + n->rows);
+    const vx_denoiser *d = s->denoiser;
+    vx_tensor x = s->buffers.x;
+    VX_TRY(vx_copy(dev, vx_tensor_slice(x, 0, 0, s->text_rows), s->text));
+    for (int64_t i = 0; i < s->run_count; i++) {
+        const run *n = &s->runs[i];
+        vx_tensor in = vx_tensor_slice(n->audio ? s->audio_rows : s->video_rows, 0, n->source, n->source + n->rows);
         vx_tensor out = vx_tensor_slice(x, 0, n->packed, n->packed + n->rows);
-        VX_TRY(vx_linear(r->dev, out, in, n->audio ? &d->audio_patch : &d->video_patch));
+        VX_TRY(vx_linear(dev, out, in, n->audio ? &d->audio_patch : &d->video_patch));
     }
-    return vx_mark_not_finite(r->dev, r->flags, 0, x);
+    return vx_mark_not_finite(dev, s->flags, 0, x);
 }
 
 // Only what the loop reads: a block's modulation weights are a third of it and were used up before.
-static void prefetch_block(const vx_denoiser_request *r, int64_t block)
+static void prefetch_block(vx_device *dev, const vx_denoiser *d, int64_t block)
 {
     static const char *const parts[] = { "norm", "attn.", "mlp." };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char prefix[64];
         snprintf(prefix, sizeof prefix, "blocks.%lld.%s", (long long)block, parts[i]);
-        vx_component_prefetch(r->denoiser->component, r->dev, prefix);
+        vx_component_prefetch(d->component, dev, prefix);
     }
 }
 
-static vx_status run_blocks(vx_denoiser_request *r)
+typedef struct progress {
+    void (*block_done)(void *user, int64_t block); // NULL: nobody asks
+    void *user;
+} progress;
+
+static vx_status run_blocks(vx_device *dev, const stretch *s, progress told)
 {
-    const vx_denoiser *d = r->denoiser;
+    const vx_denoiser *d = s->denoiser;
     const int64_t layers = d->config.layers;
-    vx_denoiser_rows rows = { r->modulation[0], r->map, r->cos, r->sin }, next = rows;
-    VX_TRY_IN(vx_denoiser_enter(r->dev, &d->config, &d->blocks[0], &r->buffers, &rows), "block 0");
+    vx_denoiser_rows rows = { vx_tensor_row(s->modulation, 0), s->map, s->cos, s->sin }, next = rows;
+    VX_TRY_IN(vx_denoiser_enter(dev, &d->config, &d->blocks[0], &s->buffers, &rows), "block 0");
     for (int64_t i = 0; i < layers; i++, rows = next) {
-        prefetch_block(r, (i + 1) % layers);
+        prefetch_block(dev, d, (i + 1) % layers);
         const vx_denoiser_block *after = i + 1 < layers ? &d->blocks[i + 1] : NULL;
-        if (after) next.modulation = r->modulation[i + 1];
-        VX_TRY_IN(vx_denoiser_run_block(r->dev, &d->config, &d->blocks[i], &r->buffers, &rows, after, &next), "block %lld",
+        if (after) next.modulation = vx_tensor_row(s->modulation, i + 1);
+        VX_TRY_IN(vx_denoiser_run_block(dev, &d->config, &d->blocks[i], &s->buffers, &rows, after, &next), "block %lld",
                   (long long)i);
-        VX_TRY(vx_mark_not_finite(r->dev, r->flags, 1 + i, r->buffers.x));
-        if (r->block_done) r->block_done(r->user, i);
+        VX_TRY(vx_mark_not_finite(dev, s->flags, 1 + i, s->buffers.x));
+        if (told.block_done) told.block_done(told.user, i);
     }
     return vx_ok();
 }
 
 // Final norm, modulation without modality, and an f32 head, of the target rows from `begin` on.
-static vx_status head(vx_denoiser_request *r, int64_t begin, const vx_weight *weight, vx_tensor velocity)
+static vx_status head(vx_device *dev, const stretch *s, int64_t begin, const vx_weight *weight, vx_tensor velocity)
 {
-    const vx_denoiser *d = r->denoiser;
+    const vx_denoiser *d = s->denoiser;
     const int64_t rows = velocity.shape[0], hidden = d->config.hidden;
-    vx_tensor shift = vx_denoiser_part(r->head, 0), scale = vx_denoiser_part(r->head, 1);
+    vx_tensor shift = vx_denoiser_part(s->head, 0), scale = vx_denoiser_part(s->head, 1);
     for (int64_t at = 0; at < rows; at += VX_DENOISER_CHUNK) {
         const int64_t n = vx_min_i64(VX_DENOISER_CHUNK, rows - at), row = begin + at;
-        vx_tensor x = vx_tensor_slice(r->buffers.x, 0, row, row + n);
-        vx_tensor h = vx_tensor_of(r->buffers.narrow.data, r->act, n, hidden);
-        vx_tensor map = vx_tensor_slice(r->time_map, 0, row, row + n);
-        VX_TRY(vx_rms_norm_modulate(r->dev, h, x, d->final_norm, shift, scale, map, d->config.final_norm_eps));
-        if (r->act != VX_F32) {
-            vx_tensor wide = vx_tensor_of(r->buffers.wide.data, VX_F32, n, hidden);
-            VX_TRY(vx_copy(r->dev, wide, h));
+        vx_tensor x = vx_tensor_slice(s->buffers.x, 0, row, row + n);
+        vx_tensor h = vx_tensor_of(s->buffers.narrow.data, x.dtype, n, hidden);
+        vx_tensor map = vx_tensor_slice(s->time_map, 0, row, row + n);
+        VX_TRY(vx_rms_norm_modulate(dev, h, x, d->final_norm, shift, scale, map, d->config.final_norm_eps));
+        if (h.dtype != VX_F32) {
+            vx_tensor wide = vx_tensor_of(s->buffers.wide.data, VX_F32, n, hidden);
+            VX_TRY(vx_copy(dev, wide, h));
             h = wide;
         }
-        VX_TRY(vx_linear(r->dev, vx_tensor_slice(velocity, 0, at, at + n), h, weight));
+        VX_TRY(vx_linear(dev, vx_tensor_slice(velocity, 0, at, at + n), h, weight));
     }
-    return vx_mark_not_finite(r->dev, r->flags, flag_count(d) - 1, velocity);
+    return vx_mark_not_finite(dev, s->flags, flag_count(d) - 1, velocity);
+}
+
+static vx_status heads(vx_device *dev, const stretch *s, const vx_weight *video, const vx_weight *audio)
+{
+    VX_TRY_IN(head(dev, s, s->video_begin, video, s->video_velocity), "video head");
+    VX_TRY_IN(head(dev, s, s->audio_begin, audio, s->audio_velocity), "audio head");
+    return vx_ok();
 }
 
 static vx_status check_finite(vx_denoiser_request *r)
 {
-    VX_TRY(vx_download(r->dev, r->host_flags, r->flags));
+    VX_TRY(vx_download(r->dev, r->host_flags, r->s->flags));
     const int64_t last = flag_count(r->denoiser) - 1;
     for (int64_t i = 0; i <= last; i++) {
         if (!r->host_flags[i]) continue;
@@ -361,29 +410,23 @@ static vx_status check_evaluation(const vx_denoiser_request *r, int64_t k, vx_te
     return check_rows("audio_velocity", audio_velocity, r->layout->audio_rows, c->audio_channels);
 }
 
-// Everything between the uploads and the look at the flags: the same calls with the same addresses at every evaluation that has
-// the same heads, so that a device may record them once.
-typedef struct stretch {
-    vx_tensor video_rows, audio_rows, video_velocity, audio_velocity;
-    const vx_weight *video_head, *audio_head;
-} stretch;
-
-static vx_status operators(vx_denoiser_request *r, const stretch *s)
+static vx_status operators(vx_device *dev, const stretch *s, progress told)
 {
-    VX_TRY_IN(embed(r, s->video_rows, s->audio_rows), "embedding");
-    VX_TRY(run_blocks(r));
-    VX_TRY_IN(head(r, r->layout->video_begin, s->video_head, s->video_velocity), "video head");
-    VX_TRY_IN(head(r, r->layout->audio_begin, s->audio_head, s->audio_velocity), "audio head");
-    return vx_ok();
+    VX_TRY_IN(embed(dev, s), "embedding");
+    VX_TRY(run_blocks(dev, s, told));
+    return s->video_head ? heads(dev, s, s->video_head, s->audio_head) : vx_ok();
 }
 
-static vx_status recorded(vx_denoiser_request *r, const stretch *s)
+// Somebody who is told of every block wants every block to be run.
+static vx_status recorded(vx_denoiser_request *r)
 {
-    const void *const key[] = { s->video_rows.data,     s->audio_rows.data, s->video_velocity.data,
-                                s->audio_velocity.data, s->video_head,      s->audio_head };
+    const progress told = { r->block_done, r->user };
+    if (told.block_done) return operators(r->dev, r->s, told);
+    vx_recording **slot = r->keep ? vx_denoiser_keep_slot(r->keep) : &r->recording;
     bool replayed = false;
-    VX_TRY(vx_device_record(r->dev, &r->recording, key, sizeof key, &replayed));
-    return replayed ? vx_ok() : vx_device_record_end(r->dev, &r->recording, operators(r, s));
+    VX_TRY(vx_device_record(r->dev, slot, r->s, r->stretch_bytes, &replayed));
+    r->reuse.replayed += replayed;
+    return replayed ? vx_ok() : vx_device_record_end(r->dev, slot, operators(r->dev, r->s, told));
 }
 
 vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tensor video_rows, vx_tensor audio_rows,
@@ -394,8 +437,17 @@ vx_status vx_denoiser_evaluate(vx_denoiser_request *request, int64_t k, vx_tenso
     VX_TRY(check_evaluation(r, k, video_rows, audio_rows, video_velocity, audio_velocity));
     VX_TRY(clear_flags(r));
     VX_TRY(map_rows(r, k));
-    VX_TRY(recorded(r, &(stretch){ video_rows, audio_rows, video_velocity, audio_velocity, vx_denoiser_head_weight(d, false, k),
-                                   vx_denoiser_head_weight(d, true, k) }));
+    const vx_weight *video = vx_denoiser_head_weight(d, false, k), *audio = vx_denoiser_head_weight(d, true, k);
+    const bool banks = video != &d->video_out || audio != &d->audio_out;
+    stretch *s = r->s;
+    s->video_rows = video_rows;
+    s->audio_rows = audio_rows;
+    s->video_velocity = video_velocity;
+    s->audio_velocity = audio_velocity;
+    s->video_head = banks ? NULL : video;
+    s->audio_head = banks ? NULL : audio;
+    VX_TRY(recorded(r));
+    if (banks) VX_TRY(heads(r->dev, s, video, audio));
     if (!vx_device_is_plan(r->dev)) VX_TRY(vx_component_check(d->component));
     return check_finite(r);
 }
