@@ -158,20 +158,19 @@ void print_man(FILE *to)
     fputs(".SH OTHER OPTIONS\n", to);
     for (int i = 0; i < option_count; i++)
         roff_item(to, option_table[i].letter, option_table[i].flag, option_table[i].value, option_table[i].help, NULL, NULL);
-    fputs(
-        ".SH RESULT\nWith \\fB\\-\\-json\\fR one object on standard output: output, task, seed, noise, width, height, frames, "
-        "fps, seconds, evaluations, sigma_points, sampler, schedule, shift, audio_shift, "
-        "rows, precision, device, approximations, timings_s, step_s, peak_bytes, latents_sha256, model, warnings; with adapters "
-        "also adapters (what was matched, at which scale) and turbo (its list). An error is "
-        "{\\(dqerror\\(dq: {code, message, remedy, field}}. timings_s are seconds of wall time, stage by stage. Frames are "
-        "encoded while the next "
-        "ones are decoded: mux is what encoding took beyond that, with finishing the file and reading it back.\n"
-        ".SH EXIT STATUS\n0 done; 1 a fault of Vortex; 2 usage or request; 3 model files; 4 storage or output; 5 memory; 6 "
-        "device; 7 input media; 130 cancelled.\n"
-        ".SH ENVIRONMENT\n.TP\n\\fBVORTEX_MODEL\\fR\nThe model when \\fB\\-\\-model\\fR is not "
-        "given.\n.TP\n\\fBVORTEX_MEDIA\\fR\nPath of the media module, where it is not beside the program.\n"
-        ".SH SEE ALSO\ndocs/errors.md, docs/numerics.md\n",
-        to);
+    fputs(".SH RESULT\nWith \\fB\\-\\-json\\fR one object on standard output: output, task, seed, noise, width, height, frames, "
+          "fps, seconds, evaluations, sigma_points, sampler, schedule, shift, audio_shift, rows, precision, device, "
+          "approximations, timings_s, step_s, reused (what was found from requests before), peak_bytes, latents_sha256, model, "
+          "warnings; with adapters also adapters (what was matched, at which scale) and turbo (its list). An error is "
+          "{\\(dqerror\\(dq: {code, message, remedy, field}}. timings_s are seconds of wall time, stage by stage. Frames are "
+          "encoded while the next ones are decoded: mux is what encoding took beyond that, with finishing the file and reading "
+          "it back.\n"
+          ".SH EXIT STATUS\n0 done; 1 a fault of Vortex; 2 usage or request; 3 model files; 4 storage or output; 5 memory; 6 "
+          "device; 7 input media; 130 cancelled.\n"
+          ".SH ENVIRONMENT\n.TP\n\\fBVORTEX_MODEL\\fR\nThe model when \\fB\\-\\-model\\fR is not "
+          "given.\n.TP\n\\fBVORTEX_MEDIA\\fR\nPath of the media module, where it is not beside the program.\n"
+          ".SH SEE ALSO\ndocs/errors.md, docs/numerics.md\n",
+          to);
 }
 
 void print_completion(FILE *to)

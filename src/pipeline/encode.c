@@ -248,6 +248,7 @@ vx_status vx_encode_conditions(vx_job *job)
     VX_TRY(take_cached(job, &taken));
     vx_job_progress(job, "encode", VX_STAGE_ENCODE, 0, job->conditions.count);
     for (int i = 0; !taken && i < job->conditions.count; i++) VX_TRY(encode_one(job, &job->conditions.item[i]));
+    job->conditions_reused = taken;
     if (!taken) keep(job);
     for (int i = 0; i < job->conditions.count; i++) { // the samples have done their work
         vx_free(job->conditions.item[i].pixels);

@@ -79,6 +79,7 @@ struct vx_model {
     vx_tokenizer *tokenizer;
     vx_language *language;
     vx_denoiser *denoiser;
+    vx_denoiser_keep *keep; // of the denoiser, on the device; NULL before the first job ran
     vx_video_decoder *video;
     vx_audio_decoder *audio;
     vx_vision *vision;
@@ -166,6 +167,7 @@ vx_status vx_model_has_numbers(const vx_model *model);
 // The job's adapters on the model's denoiser, in place of another job's. load false: shapes alone, for planning.
 vx_status vx_job_adapt(vx_job *job, bool load);
 void vx_model_drop_adapters(vx_model *model);       // before the denoiser is closed
+void vx_model_close_denoiser(vx_model *model);      // with its adapters and what requests left
 uint64_t vx_adapter_weights(const vx_model *model); // bytes that a device with memory of its own holds of them, at most
 json_t *vx_turbo_object(const vx_job *job);         // for reports, new reference; NULL: not asked for
 
@@ -205,6 +207,9 @@ struct vx_job {
     char *file_request;                // of a latents file: the request that made it, JSON
     vx_record *record;
     vx_timings timings;
+    bool keep_tables; // the plan has room for them
+    bool text_reused, conditions_reused;
+    vx_denoiser_reuse reuse;
     double *step_s;
     int steps_done;
     const char *video_encoder; // what wrote the MP4

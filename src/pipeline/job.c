@@ -226,8 +226,10 @@ vx_status vx_job_encode_text(vx_job *job)
     vx_prompt_cache *cache = &m->cache;
     vx_device *dev = m->device;
     if (cache->prompt && cache->act == job->request.act && !strcmp(cache->prompt, job->request.prompt) &&
-        !strcmp(cache->conditions, job->conditions.key))
+        !strcmp(cache->conditions, job->conditions.key)) {
+        job->text_reused = true;
         return vx_ok();
+    }
     vx_free(cache->prompt);
     vx_free(cache->embeds);
     cache->prompt = NULL;
@@ -308,6 +310,7 @@ static vx_status denoise(vx_job *job)
     vx_stage_need need;
     vx_plan_counts prepare, step;
     VX_TRY(vx_job_adapt(job, true));
+    if (!job->model->keep) VX_TRY(vx_denoiser_keep_create(&job->model->keep, dev));
     VX_TRY(vx_need_denoise(job, &need, &prepare, &step));
     vx_job_progress(job, "denoise", VX_STAGE_DENOISE, 0, r->evaluations);
     vx_component_check_qkv(job->model->component[VX_TRANSFORMER]);

@@ -65,6 +65,13 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     return vx_ok();
 }
 
+void vx_model_close_denoiser(vx_model *m)
+{
+    vx_model_drop_adapters(m);
+    vx_denoiser_keep_destroy(&m->keep);
+    vx_denoiser_close(&m->denoiser);
+}
+
 vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, vx_notes *notes)
 {
     if (m->map.variant == wanted) return vx_ok();
@@ -76,8 +83,7 @@ vx_status vx_model_partition(vx_model *m, vx_variant wanted, const char *task, v
     vx_status s = find(m, wanted, &other);
     if (s.code) return s.field[0] ? s : (snprintf(s.field, sizeof s.field, "task"), vx_within(s, "task %s", task));
     // The partitions share every component but the transformer: only that one changes hands.
-    vx_model_drop_adapters(m);
-    vx_denoiser_close(&m->denoiser);
+    vx_model_close_denoiser(m);
     vx_device_forget(m->device, NULL, 0);
     vx_component_close(&m->component[VX_TRANSFORMER]);
     vx_free(m->map.component[VX_TRANSFORMER]);
@@ -108,8 +114,7 @@ void vx_model_close(vx_model **model)
     vx_vision_close(&m->vision);
     vx_audio_decoder_close(&m->audio);
     vx_video_decoder_close(&m->video);
-    vx_model_drop_adapters(m);
-    vx_denoiser_close(&m->denoiser);
+    vx_model_close_denoiser(m);
     vx_language_close(&m->language);
     vx_tokenizer_close(&m->tokenizer);
     if (m->device != m->context->device) { // before the files that it has copies of

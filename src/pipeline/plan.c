@@ -171,6 +171,44 @@ static void set_stage(const vx_model *m, vx_stage_plan *stage, vx_component_kind
     stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);
 }
 
+enum { MOST_TABLES = 1 << 30 }; // bytes of modulation tables that are kept: 110 timesteps of the released model in bf16
+
+static uint64_t tables_before(const vx_model *m)
+{
+    return vx_denoiser_keep_bytes(m->keep);
+}
+
+// Tables lie on the host from the sampling on, in place of the last request's; before it, those of the last one. Which are only
+// kept while there is room for them.
+static void plan_tables(vx_job *job)
+{
+    vx_plan *p = &job->plan;
+    const uint64_t before = tables_before(job->model), own = job->reuse.table_bytes;
+    job->keep_tables = job->has_layout && own <= MOST_TABLES;
+    for (int i = 0; i < VX_PLAN_STAGES; i++)
+        if (p->stage[i].host_bytes > 0)
+            p->stage[i].host_bytes += job->keep_tables && i >= VX_STAGE_DENOISE ? most(own, before) : before;
+}
+
+static void settle_host(vx_job *job)
+{
+    vx_plan *p = &job->plan;
+    const vx_resolved *r = &job->request;
+    const uint64_t before = tables_before(job->model), own = job->keep_tables ? most(job->reuse.table_bytes, before) : before;
+    for (int tried = 0; tried < 2; tried++) {
+        p->host_bytes = 0;
+        for (int i = 0; i < VX_PLAN_STAGES; i++) p->host_bytes = most(p->host_bytes, p->stage[i].host_bytes);
+        // The conditions lie in memory already, and are counted in the stages; so do the last request's tables.
+        p->available_bytes =
+            r->memory_limit ? r->memory_limit : vx_memory_available() + vx_condition_bytes(job) + tables_before(job->model);
+        if (p->host_bytes <= p->available_bytes || tried) return;
+        job->keep_tables = false;
+        if (job->model->keep) vx_denoiser_keep_drop(job->model->keep);
+        for (int i = 0; i < VX_PLAN_STAGES; i++)
+            if (p->stage[i].host_bytes > 0) p->stage[i].host_bytes -= i >= VX_STAGE_DENOISE ? own : before;
+    }
+}
+
 static vx_status check_memory(const vx_plan *p, uint64_t limit)
 {
     if (p->host_bytes <= p->available_bytes) return vx_ok();
@@ -186,11 +224,18 @@ static vx_status check_memory(const vx_plan *p, uint64_t limit)
                                               : "ask for a smaller --size or fewer --frames, or free memory");
 }
 
+static uint64_t device_available(const vx_model *m)
+{
+    const uint64_t bytes = vx_device_memory_of(m->device).free + vx_device_weights(m->device).resident;
+    return bytes - least(bytes, VX_DEVICE_RESERVE);
+}
+
 static vx_status check_device(const vx_model *m, vx_plan *p)
 {
-    vx_device_memory memory = vx_device_memory_of(m->device);
-    p->device_available_bytes = memory.free + vx_device_weights(m->device).resident;
-    p->device_available_bytes -= least(p->device_available_bytes, VX_DEVICE_RESERVE);
+    p->device_available_bytes = device_available(m);
+    if (p->device_least_bytes <= p->device_available_bytes) return vx_ok();
+    vx_device_shed(m->device); // recordings are the driver's memory and not counted as free
+    p->device_available_bytes = device_available(m);
     if (p->device_least_bytes <= p->device_available_bytes) return vx_ok();
     int worst = 0;
     for (int i = 1; i < VX_PLAN_STAGES; i++)
@@ -326,12 +371,11 @@ vx_status vx_job_plan(vx_job *job)
     for (int i = 0; i < VX_PLAN_STAGES; i++) {
         p->flop += p->stage[i].flop;
         const vx_stage_plan *stage = &p->stage[i];
-        p->host_bytes = most(p->host_bytes, stage->host_bytes);
         p->device_bytes = most(p->device_bytes, stage->device_bytes + stage->device_weights);
         p->device_least_bytes = most(p->device_least_bytes, stage->device_bytes + stage->device_least);
     }
-    // The conditions lie in memory already, and are counted in the stages.
-    p->available_bytes = r->memory_limit ? r->memory_limit : vx_memory_available() + vx_condition_bytes(job);
+    plan_tables(job);
+    settle_host(job);
     VX_TRY(check_memory(p, r->memory_limit));
     return far ? check_device(m, p) : vx_ok();
 }

@@ -220,6 +220,9 @@ json_t *vx_result_object(const vx_job *job)
     json_t *steps = json_array();
     for (int i = 0; i < job->steps_done; i++) json_array_append_new(steps, json_real(job->step_s[i]));
     json_object_set_new(o, "step_s", steps);
+    json_object_set_new(o, "reused",
+                        json_pack("{s:b, s:b, s:b, s:I}", "text", job->text_reused, "conditions", job->conditions_reused,
+                                  "tables", job->reuse.tables, "replayed_steps", (json_int_t)job->reuse.replayed));
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     json_object_set_new(

@@ -193,7 +193,9 @@ static vx_status sample(vx_job *job, vx_device *dev, vx_arena *arena, loop *run,
                                                       .prompt_embeds = embeds,
                                                       .t_video = t_video,
                                                       .t_audio = t_audio,
-                                                      .evaluations = r->evaluations }));
+                                                      .evaluations = r->evaluations,
+                                                      .keep = job->model->keep,
+                                                      .keep_tables = job->keep_tables }));
     // What passed by for the tables is gone before the loop, whose memory is the stage's figure.
     vx_device_trim(dev);
     if (!vx_device_is_plan(dev)) vx_stage_loop(job->model);
@@ -211,6 +213,7 @@ static vx_status sample(vx_job *job, vx_device *dev, vx_arena *arena, loop *run,
     }
     if (!s.code && evaluations > 0) s = vx_sampler_run(dev, arena, &sampler, video, audio, velocity, run);
     vx_free(first);
+    job->reuse = vx_denoiser_reused(run->request);
     vx_denoiser_finish(&run->request);
     return s;
 }

@@ -319,7 +319,7 @@ class Streams(Case):
 
 class Results(Case):
     MEMBERS = {"output", "task", "seed", "noise", "width", "height", "frames", "fps", "seconds", "evaluations", "sigma_points", "sampler", "schedule", "shift",
-               "audio_shift", "rows", "precision", "device", "approximations", "timings_s", "step_s", "peak_bytes", "latents_sha256", "model", "warnings"}
+               "audio_shift", "rows", "precision", "device", "approximations", "timings_s", "step_s", "peak_bytes", "latents_sha256", "model", "warnings", "reused"}
 
     def test_the_result_has_the_contracts_members(self):
         r = self.generate("-o", self.path("a.mp4")).json
@@ -340,6 +340,8 @@ class Results(Case):
         self.assertEqual([row["seed"] for row in rows], [1, 2, 3])
         self.assertEqual(sorted(os.listdir(self.tmp)), ["clip0.mp4", "clip1.mp4", "clip2.mp4", "l0.safetensors", "l1.safetensors", "l2.safetensors"])
         self.assertEqual(len({row["latents_sha256"]["video"] for row in rows}), 3)
+        reused = {"text": True, "conditions": False, "tables": True, "replayed_steps": 0}  # a processor records nothing
+        self.assertEqual([row["reused"] for row in rows], [dict(reused, text=False, tables=False), reused, reused])
         one = self.generate("--seed", "2", "--save-latents", self.path("again.safetensors")).json
         self.assertEqual(one["latents_sha256"], rows[1]["latents_sha256"])
 
