@@ -88,7 +88,8 @@ vx_status vx_swiglu(vx_device *dev, vx_tensor out, vx_tensor u, bool gate_first)
 // out = rn(silu(x)), rn to out's dtype; computed in f32.   out, x [rows, n], each bf16|f32|f16
 vx_status vx_silu(vx_device *dev, vx_tensor out, vx_tensor x);
 // Copies with conversion between any of f32, bf16, f16, i32, u8 (same shape, any strides, any rank): patchify, unpatchify,
-// transposes, casts. Float to float rounds to nearest even; equal dtypes copy bits; integers only to the same integer.
+// transposes, casts; a stride of 0 in x repeats what stands there. Float to float rounds to nearest even; equal dtypes copy bits;
+// integers only to the same integer.
 vx_status vx_copy(vx_device *dev, vx_tensor out, vx_tensor x);
 // out = (c0*x0 + c1*x1) + c2*x2, f32, every product and sum rounded; 1 to 3 terms; out may be any of them. Any shape, contiguous.
 typedef struct vx_term {

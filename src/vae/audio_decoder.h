@@ -1,5 +1,5 @@
-// The audio VAE's decoder: BigVGAN with alias-free SnakeBeta, mono, run once per stereo channel (audio specification,
-// A2-A8). f32 throughout. Weight norm is folded once into memory that the decoder owns.
+// The audio VAE's decoder: BigVGAN with alias-free SnakeBeta, mono; a clip's channels go through it together, and none knows of the
+// others (audio specification, A2-A8). f32 throughout. Weight norm is folded once into memory that the decoder owns.
 #ifndef VX_VAE_AUDIO_DECODER_H
 #define VX_VAE_AUDIO_DECODER_H
 

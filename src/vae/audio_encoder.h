@@ -1,5 +1,5 @@
 // The audio VAE's encoder: strided convolutions, a causal attention projection, the posterior's mean (audio specification,
-// A4, A5). Mono: run once per channel. f32 throughout.
+// A4, A5). Mono: a clip's channels go through it together, and none knows of the others. f32 throughout.
 #ifndef VX_VAE_AUDIO_ENCODER_H
 #define VX_VAE_AUDIO_ENCODER_H
 

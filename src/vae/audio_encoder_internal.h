@@ -41,7 +41,7 @@ extern const int64_t vx_audio_unit_dilation[VX_ENCODER_UNITS];
 
 // The released model's is 12 (A4).
 int64_t vx_audio_encoder_context(const vx_audio_encoder_config *config);
-// vx_audio_encoder_run with convolutions in chunks of at most `chunk` latents.
+// vx_audio_encoder_run with convolutions in chunks of at most `chunk` latents of each channel.
 vx_status vx_audio_encoder_run_chunked(const vx_audio_encoder *encoder, vx_device *dev, vx_arena *arena, vx_tensor mean,
                                        vx_tensor waveform, int64_t chunk);
 

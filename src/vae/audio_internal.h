@@ -39,7 +39,7 @@ vx_status vx_audio_decoder_weights(vx_audio_decoder *d);
 
 // The context of the released model is 29 (A11).
 int64_t vx_audio_context(const vx_audio_decoder *d);
-// vx_audio_decoder_run with chunks of at most `chunk` latents.
+// vx_audio_decoder_run with chunks of at most `chunk` latents of each channel.
 vx_status vx_audio_decoder_run_chunked(const vx_audio_decoder *decoder, vx_device *dev, vx_arena *arena, vx_tensor waveform,
                                        vx_tensor latent, bool denormalised, int64_t chunk);
 

@@ -90,6 +90,24 @@ static void copies_between_any_strides(void **state)
         }
 }
 
+static void a_stride_of_zero_repeats(void **state)
+{
+    (void)state;
+    float one = 3.25f, row[4] = { 1, -2, 3, -4 }, out[40 * 4];
+    vx_tensor x = vx_tensor_of(&one, VX_F32, 40, 4);
+    x.stride[0] = x.stride[1] = 0;
+    assert_ok(vx_copy(dev, vx_tensor_of(out, VX_F32, 40, 4), x));
+    for (int i = 0; i < 40 * 4; i++) assert_true(out[i] == one);
+    x = vx_tensor_of(row, VX_F32, 40, 4);
+    x.stride[0] = 0;
+    assert_ok(vx_copy(dev, vx_tensor_of(out, VX_F32, 40, 4), x));
+    for (int i = 0; i < 40 * 4; i++) assert_true(out[i] == row[i % 4]);
+    x = vx_tensor_of(row, VX_F32, 4, 40);
+    x.stride[0] = 1, x.stride[1] = 0;
+    assert_ok(vx_copy(dev, vx_tensor_of(out, VX_F32, 4, 40), x));
+    for (int i = 0; i < 40 * 4; i++) assert_true(out[i] == row[i / 40]);
+}
+
 static void affine_fade_and_clamp_of_any_strides(void **state)
 {
     (void)state;
@@ -260,9 +278,13 @@ static void embed_takes_rows_and_rounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_between_any_strides),       cmocka_unit_test(affine_fade_and_clamp_of_any_strides),
-        cmocka_unit_test(fade_may_write_over_either_input), cmocka_unit_test(nan_passes_the_clamp_and_is_black_as_a_byte),
-        cmocka_unit_test(blends_one_to_three_terms),        cmocka_unit_test(marks_what_is_not_finite),
+        cmocka_unit_test(copies_between_any_strides),
+        cmocka_unit_test(a_stride_of_zero_repeats),
+        cmocka_unit_test(affine_fade_and_clamp_of_any_strides),
+        cmocka_unit_test(fade_may_write_over_either_input),
+        cmocka_unit_test(nan_passes_the_clamp_and_is_black_as_a_byte),
+        cmocka_unit_test(blends_one_to_three_terms),
+        cmocka_unit_test(marks_what_is_not_finite),
         cmocka_unit_test(embed_takes_rows_and_rounds),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -9,7 +9,7 @@
 // A piece is some row blocks at a stretch of positions. The samples it needs, zeros beyond the ends included, are copied into
 // a window [channels][in_stride][span]: sample in_stride * i + r of the window stands at [r][i], so that B rows are dense.
 // Pieces of different rows share windows, which are filled for some stretches at a time; where one piece has all rows it
-// fills its own. Lines are further stretches, for the weights are the same.
+// fills its own. Lines are further stretches, for the weights are the same; short lines are all a piece's.
 #include "base/checked.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dense.h"
@@ -107,8 +107,6 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_co
     s.taps_bytes = (size_t)s.taps * sizeof(struct slot) + slots * sizeof(ptrdiff_t) + (size_t)s.phases * sizeof(int64_t);
     s.taps_bytes = vx_align_up(s.taps_bytes, 4096);
     s.row_weights = (size_t)(s.phases * s.most_blocks) * tile;
-    // With a single stretch of positions every row block's weights are used by one piece, which packs them.
-    s.weights = s.stretches == 1 ? 0 : vx_align_up(s.row_weights * (size_t)s.row_blocks, 4096);
     s.groups = vx_ceil_div(s.row_blocks, s.piece_blocks);
     s.shared = s.groups > 1;
     s.window = vx_align_up((size_t)(s.ci * s.in_stride * s.span) * 4, 64);
@@ -117,6 +115,10 @@ static struct shape shape_of(const struct vx_dense_kernels *kernels, const vx_co
         s.chunk = vx_min_i64(s.stretches, vx_max_i64(1, SHARED_BYTES / (int64_t)vx_align_up(s.window, 4096)));
         s.windows = vx_align_up(s.window * (size_t)s.chunk, 4096);
     }
+    // Lines of a single stretch go through one piece, where their windows are there together: every row block's weights are used by
+    // one piece, which packs them.
+    const bool once = s.stretches == 1 || (s.tiles == 1 && s.shared && s.chunk == s.stretches);
+    s.weights = once ? 0 : vx_align_up(s.row_weights * (size_t)s.row_blocks, 4096);
     s.weights_offset = s.shared ? 0 : s.window;
     s.c_offset = s.weights_offset + (s.weights ? 0 : s.row_weights);
     s.worker = vx_align_up(s.c_offset + (size_t)(s.phases * s.mr * s.tile) * 4 + (size_t)(s.phases * s.tile) * 4, 4096);
@@ -294,26 +296,28 @@ static void fill_shared(void *ctx, int64_t piece, int worker)
     fill_window(job, window, job->first + slot, part * ci / FILL_PARTS, (part + 1) * ci / FILL_PARTS);
 }
 
-// piece: some row blocks at one of the stretches of now; neighbours share the window
+// piece: some row blocks at one of the stretches of now, or at all; neighbours share the window
 static void convolve(void *ctx, int64_t piece, int worker)
 {
     const struct job *job = ctx;
     const struct shape *s = &job->s;
-    const int64_t slot = piece / s->groups, stretch = job->first + slot, q0 = stretch % s->tiles * s->tile;
     const int64_t first = piece % s->groups * s->piece_blocks;
+    const int64_t begin = job->first + piece / s->groups, end = s->weights ? begin + 1 : s->stretches;
     char *mine = job->workers + (size_t)worker * s->worker;
-    float *window = (float *)(s->shared ? job->windows + (size_t)slot * s->window : mine);
     float *c = (float *)(mine + s->c_offset), *mixed = c + s->phases * s->mr * s->tile;
-    if (!s->shared) fill_window(job, window, stretch, 0, s->ci);
-    const int64_t count = vx_min_i64(s->tile, s->q_count - q0);
+    if (!s->shared) fill_window(job, (float *)mine, begin, 0, s->ci);
     for (int64_t block = first; block < vx_min_i64(s->row_blocks, first + s->piece_blocks); block++) {
         const int64_t row = block * s->mr;
         const int rows = (int)vx_min_i64(s->mr, s->co - row);
         float *weights = (float *)(s->weights ? job->weights + (size_t)block * s->row_weights : mine + s->weights_offset);
         if (!s->weights) pack_row_block(job, block, weights);
-        for (int64_t phase = 0; phase < s->phases; phase++)
-            multiply(job, weights, rows, phase, window, c + phase * s->mr * s->tile, count);
-        write_rows(job, row, rows, stretch, c, mixed);
+        for (int64_t stretch = begin; stretch < end; stretch++) {
+            const float *window = (float *)(s->shared ? job->windows + (size_t)(stretch - job->first) * s->window : mine);
+            const int64_t count = vx_min_i64(s->tile, s->q_count - stretch % s->tiles * s->tile);
+            for (int64_t phase = 0; phase < s->phases; phase++)
+                multiply(job, weights, rows, phase, window, c + phase * s->mr * s->tile, count);
+            write_rows(job, row, rows, stretch, c, mixed);
+        }
     }
 }
 
@@ -344,7 +348,7 @@ static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed
     for (; job.first < job.s.stretches; job.first += job.s.chunk) {
         const int64_t stretches = vx_min_i64(job.s.chunk, job.s.stretches - job.first);
         if (job.s.shared) vx_pool_run(cpu->pool, stretches * FILL_PARTS, fill_shared, &job);
-        vx_pool_run(cpu->pool, stretches * job.s.groups, convolve, &job);
+        vx_pool_run(cpu->pool, (job.s.weights ? stretches : 1) * job.s.groups, convolve, &job);
     }
     return vx_ok();
 }
