@@ -146,6 +146,11 @@ static vx_k_conv conv_of(const bench *b, const layer *l)
     c.first_tap = l->alone ? l->kt - 1 : l->frames < l->kt ? l->kt - l->frames : 0;
     c.reflect = l->rows > 1;
     c.phases = l->transposed ? l->stride : 0;
+    if (l->rows == 1 && !l->transposed) { // as vx_conv1d has lines
+        c.rows = c.out_rows = l->frames;
+        c.frames = c.out_frames = 1;
+        c.x_row = c.x_frame;
+    }
     c.packed = b->packed;
     return c;
 }
@@ -154,7 +159,7 @@ static double flop_of(const layer *l, const vx_k_conv *c)
 {
     double taps = 0;
     for (int f = 0; f < l->frames; f++) taps += (l->alone ? 1.0 : l->kt - 1 - f > 0 ? 1.0 + f : l->kt) * c->taps[1] * l->k;
-    const double positions = l->transposed ? (double)l->columns : (double)c->out_rows * c->out_columns;
+    const double positions = l->transposed ? (double)l->columns : (double)(l->rows > 1 ? c->out_rows : 1) * c->out_columns;
     return 2 * taps * positions * l->ci * l->co;
 }
 

@@ -82,7 +82,8 @@ vx_status vx_cuda_conv_run(vx_cuda *cuda, vx_k_conv *c, const char *op)
 }
 
 // ---- over time ----
-// Lines are frames that no tap connects.
+// Lines are frames that no tap connects; or, but for transposed ones, rows: then a tile takes the end of one line and the beginning of
+// the next.
 static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
 {
     vx_k_conv c = {
@@ -110,6 +111,13 @@ static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
         c.residual = vx_f32_of(a->residual);
         c.residual_channel = a->residual.stride[0];
         c.residual_frame = a->residual.stride[1];
+    }
+    if (!transposed) {
+        c.rows = c.out_rows = c.frames;
+        c.frames = c.out_frames = 1;
+        c.x_row = c.x_frame;
+        c.out_row = c.out_frame;
+        c.residual_row = c.residual_frame;
     }
     return c;
 }

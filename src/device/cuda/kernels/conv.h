@@ -1,9 +1,9 @@
 // Convolutions of f32 as implicit products: rows are output channels, columns are output positions, k is (tap, channel), taps outer.
 // One thread owns a sum and walks all of k in order by fma, so results are those of the CPU definition, bit for bit.
 //
-// A line is a picture of one row; lines are frames, with a single frame tap and stride 1 between frames. A transposed convolution is
-// `phases` convolutions of stride 1 whose outputs interleave: output n = phases * q + phase takes taps j = (phase + pad) % phases +
-// phases * u from sample q + (phase + pad) / phases - u.
+// A line is a row of a picture, or a frame of one row; no tap and no stride lies between lines. A transposed convolution is
+// `phases` convolutions of stride 1, of frames of one row, whose outputs interleave: output n = phases * q + phase takes taps
+// j = (phase + pad) % phases + phases * u from sample q + (phase + pad) / phases - u.
 #ifndef VX_DEVICE_CUDA_KERNELS_CONV_H
 #define VX_DEVICE_CUDA_KERNELS_CONV_H
 
