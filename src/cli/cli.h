@@ -104,6 +104,8 @@ vx_status command_encode(options *o);
 vx_status command_tokenize(options *o);
 vx_status command_inspect(options *o);
 vx_status command_doctor(options *o);
+#define BENCH_NAMES \
+    "linear, attention, elementwise, text-encoder, denoiser, video-vae, audio-vae, image-encoder, audio-encoder, generate"
 vx_status command_bench(options *o);
 vx_status command_demo(options *o);
 void print_help(FILE *to, const char *command);

@@ -174,8 +174,7 @@ vx_status command_doctor(options *o)
 
 vx_status command_bench(options *o)
 {
-    vx_status status = one_argument(o, "name (linear, attention, elementwise, text-encoder, denoiser, video-vae, audio-vae, "
-                                       "image-encoder, audio-encoder, generate)");
+    vx_status status = one_argument(o, "name (" BENCH_NAMES ")");
     if (status.code) return status;
     char *end = NULL, *json = NULL;
     long runs = o->runs ? strtol(o->runs, &end, 10) : 0;

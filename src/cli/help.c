@@ -7,6 +7,9 @@
 #ifndef VORTEX_COMMIT
 #define VORTEX_COMMIT "unknown"
 #endif
+#ifndef VORTEX_BACK_ENDS
+#define VORTEX_BACK_ENDS "cpu"
+#endif
 
 void print_version(FILE *to)
 {
@@ -17,7 +20,7 @@ void print_version(FILE *to)
 #else
     const char *built = "generic";
 #endif
-    fprintf(to, "vortex %s (%s)\nback ends: cpu\narchitectures: %s\n", vx_version(), VORTEX_COMMIT, built);
+    fprintf(to, "vortex %s (%s)\nback ends: %s\narchitectures: %s\n", vx_version(), VORTEX_COMMIT, VORTEX_BACK_ENDS, built);
 }
 
 static void overview(FILE *to)
@@ -164,7 +167,8 @@ void print_man(FILE *to)
           "warnings; with adapters also adapters (what was matched, at which scale) and turbo (its list). An error is "
           "{\\(dqerror\\(dq: {code, message, remedy, field}}. timings_s are seconds of wall time, stage by stage. Frames are "
           "encoded while the next ones are decoded: mux is what encoding took beyond that, with finishing the file and reading "
-          "it back.\n"
+          "it back. load is what opening the model's files took so far, for all requests; total leaves it out, as it is part "
+          "of plan or came before.\n"
           ".SH EXIT STATUS\n0 done; 1 a fault of Vortex; 2 usage or request; 3 model files; 4 storage or output; 5 memory; 6 "
           "device; 7 input media; 130 cancelled.\n"
           ".SH ENVIRONMENT\n.TP\n\\fBVORTEX_MODEL\\fR\nThe model when \\fB\\-\\-model\\fR is not "

@@ -9,8 +9,6 @@
 
 static vx_status command_help(options *o);
 
-static vx_status command_help(options *o);
-
 // clang-format off
 const command command_table[] = {
     { "generate", CMD_GENERATE, "-m MODEL -p PROMPT -o FILE.mp4 [OPTIONS]", "make a video with sound from a prompt", command_generate },
@@ -19,7 +17,7 @@ const command command_table[] = {
     { "tokenize", CMD_TOKENIZE, "-m MODEL [TEXT]", "token ids of a text", command_tokenize },
     { "plan", CMD_PLAN, "-m MODEL -p PROMPT [OPTIONS]", "all that generate decides, without running: rows, work, memory, files", command_plan },
     { "inspect", CMD_INSPECT, "FILE|DIR", "what a checkpoint, latents file or finished MP4 holds, and what is wrong with it", command_inspect },
-    { "bench", CMD_BENCH, "NAME [-m MODEL] [OPTIONS]", "time one operator or one stage of a model, as JSON (without -m: the released sizes, made-up weights, on a GPU)", command_bench },
+    { "bench", CMD_BENCH, "NAME [-m MODEL] [OPTIONS]\nNAME is one of " BENCH_NAMES, "time one operator or one stage of a model, as JSON (without -m: the released sizes, made-up weights, on a GPU)", command_bench },
     { "doctor", CMD_DOCTOR, "", "machine, libraries and memory, with a remedy for each problem", command_doctor },
     { "demo-model", CMD_DEMO, "DIR [--random|--released] [--seed N]", "write a complete small checkpoint", command_demo },
     { "help", CMD_HELP, "[COMMAND] [--man] [--completion]", "this help", command_help },

@@ -150,10 +150,10 @@ static vx_status run_job(vx_model *m, const vx_request *request, const char *wha
     for (int i = 0; i < job->steps_done && out->steps < VX_BENCH_RUNS; i++) out->step[out->steps++] = job->step_s[i];
     if (!s.code) {
         json_t *result = vx_result_object(job);
-        json_array_append_new(runs, json_pack("{s:O, s:O, s:O, s:O}", "timings_s", json_object_get(result, "timings_s"), "step_s",
-                                              json_object_get(result, "step_s"), "latents_sha256",
-                                              json_object_get(result, "latents_sha256"), "peak_bytes",
-                                              json_object_get(result, "peak_bytes")));
+        json_array_append_new(
+            runs, json_pack("{s:O, s:O, s:O, s:O, s:O}", "timings_s", json_object_get(result, "timings_s"), "step_s",
+                            json_object_get(result, "step_s"), "reused", json_object_get(result, "reused"), "latents_sha256",
+                            json_object_get(result, "latents_sha256"), "peak_bytes", json_object_get(result, "peak_bytes")));
         json_decref(result);
     }
     vx_job_destroy(&job);

@@ -280,6 +280,8 @@ class Streams(Case):
             self.assertIn("usage: vortex " + c, one.out)
             self.assertEqual(one.out, self.ok(c, "--help").out)
         self.assertIn("0.", self.ok("--version").out)
+        self.assertEqual("cuda" in self.ok("--version").out, self.ok("doctor", "--json").json["cuda"] != "not in this build")
+        self.assertIn(re.search(r"none of (.*generate)", self.refused("VX-2001", "bench", "nothing").err)[1], self.ok("help", "bench").out)
         self.assertEqual(run().code, 2)
         for flag in ("--prompt", "--size", "--jobs", "--save-latents", "--threads"):
             self.assertIn(flag.replace("-", "\\-"), self.ok("help", "--man").out)
@@ -327,6 +329,10 @@ class Results(Case):
         self.assertEqual(set(r["rows"]), {"text", "audio", "video", "condition", "total"})
         self.assertLessEqual({"plan", "load", "text", "encode", "denoise", "decode_video", "decode_audio", "mux", "total"}, set(r["timings_s"]))
         self.assertEqual(len(r["step_s"]), r["evaluations"])
+
+    def test_a_bench_says_what_its_runs_found_from_the_warm_up(self):
+        runs = self.ok("bench", "denoiser", "-m", model(), *SMALL, "--runs", "2").json["runs"]
+        self.assertEqual([(r["reused"]["text"], r["reused"]["tables"]) for r in runs], [(False, True)] * 2)
 
     def test_a_seed_is_drawn_for_each_clip_and_told(self):
         base = [a for a in SMALL if a not in ("--seed", "1")]
