@@ -29,6 +29,9 @@ vx_status vx_file_read(char **text, size_t *size, const char *path, size_t limit
 bool vx_file_exists(const char *path);
 bool vx_folder_exists(const char *path);
 bool vx_same_file(const char *a, const char *b); // both are there, and one: by whatever names and links
+// What stands under a name now: another text where another file has taken it, or the file was written to. "" where there is none.
+enum { VX_FILE_STATE = 96 };
+void vx_file_state(char out[VX_FILE_STATE], const char *path);
 
 // An output under construction: a hidden temporary file beside the final name. Only vx_output_commit gives it its name,
 // after fsync of the file, and syncs the folder. Leaving it uncommitted removes it. The process being killed leaves at

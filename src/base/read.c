@@ -1,6 +1,7 @@
 // Whole small files.
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,4 +103,13 @@ bool vx_same_file(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+void vx_file_state(char out[VX_FILE_STATE], const char *path)
+{
+    struct stat f;
+    out[0] = 0;
+    if (stat(path, &f) == 0) // ctime: writing moves it, whatever copies the times of the original
+        snprintf(out, VX_FILE_STATE, "%llx.%llx %llx %llx.%lx", (unsigned long long)f.st_dev, (unsigned long long)f.st_ino,
+                 (unsigned long long)f.st_size, (unsigned long long)f.st_ctim.tv_sec, (unsigned long)f.st_ctim.tv_nsec);
 }

@@ -27,13 +27,14 @@ uint64_t vx_adapter_weights(const vx_model *m)
     return bytes;
 }
 
-// What the result depends on. A bank of heads is mixed for one list of sigmas.
+// What the result depends on: the files and not their names alone, for a training may write its next one between two jobs. A bank
+// of heads is mixed for one list of sigmas.
 static char *key_of(const vx_resolved *r, bool bank)
 {
     vx_str key = { 0 };
     vx_str_print(&key, "%d %d", r->lora_merge, r->lora_partial);
     for (int i = 0; i < r->loras; i++)
-        vx_str_print(&key, "\n%a %a %s", (double)r->lora[i].strength, r->lora[i].alpha, r->lora[i].path);
+        vx_str_print(&key, "\n%a %a %s %s", (double)r->lora[i].strength, r->lora[i].alpha, r->lora[i].file, r->lora[i].path);
     for (int i = 0; bank && i < r->sigmas.count; i++) vx_str_print(&key, "\n%a", (double)r->sigmas.video[i]);
     if (bank) vx_str_print(&key, "\n%a %a", (double)r->shift, (double)r->audio_shift);
     return vx_str_take(&key);
@@ -242,6 +243,7 @@ vx_status vx_job_adapt(vx_job *job, bool load)
         if (m->adapters.key) vx_model_drop_adapters(m);
         return vx_ok();
     }
+    for (int i = 0; i < job->request.loras && !load; i++) vx_file_state(job->request.lora[i].file, job->request.lora[i].path);
     vx_status s = adapt(job, load);
     if (!s.code && !job->adapters) s = make_reports(job);
     if (s.code) {

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "denoiser/denoiser.h"
 #include "device/arena.h"
@@ -109,6 +110,7 @@ typedef struct vx_resolved_lora {
     char *path; // owned
     float strength;
     double alpha;
+    char file[VX_FILE_STATE]; // when the job was made
 } vx_resolved_lora;
 
 // A request with every default filled in and every rule checked; what cannot be known without the model comes from it.

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/file.h"
 #include "base/scratch.h"
 #include "pipeline/internal.h"
 #include "weights/safetensors.h"
@@ -49,7 +50,8 @@ typedef struct use {
 
 static const char *data_path(char out[400], const char *file)
 {
-    snprintf(out, 400, "%s/adapters/%s.safetensors", VX_TEST_DATA, file);
+    if (*file == '/') snprintf(out, 400, "%s", file);
+    else snprintf(out, 400, "%s/adapters/%s.safetensors", VX_TEST_DATA, file);
     return out;
 }
 
@@ -185,6 +187,31 @@ static void jobs_do_not_share_adapters(void **state)
     vx_job_destroy(&without);
 }
 
+// A training writes its next adapter under the name of the last, by renaming or into the file itself.
+static void another_file_under_the_same_name_is_another_adapter(void **state)
+{
+    static const struct {
+        const char *file, *expected;
+        bool renamed;
+    } turns[] = { { "diffusers", "diffusers:1", false }, { "two", "two:1", true }, { "diffusers", "diffusers:1", false } };
+    rig *r = *state;
+    char name[600], next[600], from[400];
+    snprintf(name, sizeof name, "%s", scratch_path(&r->files, "style.safetensors"));
+    snprintf(next, sizeof next, "%s", scratch_path(&r->files, "next.safetensors"));
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        char *bytes;
+        size_t size;
+        assert_ok(vx_file_read(&bytes, &size, data_path(from, turns[i].file), 1 << 24, VX_ERR_INPUT_OPEN));
+        scratch_file(&r->files, turns[i].renamed ? "next.safetensors" : "style.safetensors", bytes, size);
+        if (turns[i].renamed) assert_int_equal(rename(next, name), 0);
+        vx_free(bytes);
+        vx_job *job;
+        run(r, "float32", NULL, &(use){ name, 1 }, 1, &job);
+        assert_true(distance_to(r, job, turns[i].expected) <= 1e-5);
+        vx_job_destroy(&job);
+    }
+}
+
 static void reports_say_what_was_matched(void **state)
 {
     rig *r = *state;
@@ -213,6 +240,7 @@ int main(void)
         cmocka_unit_test(merged_agrees_to_the_rounding_of_weights),
         cmocka_unit_test(exact_stays_near),
         cmocka_unit_test(jobs_do_not_share_adapters),
+        cmocka_unit_test(another_file_under_the_same_name_is_another_adapter),
         cmocka_unit_test(reports_say_what_was_matched),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
