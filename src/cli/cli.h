@@ -41,6 +41,7 @@ typedef struct options {
     bool man, completion;
     const char *argument[MAX_ARGUMENTS];
     int arguments;
+    const char *asked; // the first option of a request that was given
     progress_mode progress_mode;
     FILE *log;
 } options;
@@ -107,6 +108,7 @@ vx_status command_doctor(options *o);
 #define BENCH_NAMES \
     "linear, attention, elementwise, text-encoder, denoiser, video-vae, audio-vae, image-encoder, audio-encoder, generate"
 vx_status command_bench(options *o);
+vx_status take_prompt_file(options *o); // its bytes, verbatim, as the prompt of the builder
 vx_status command_demo(options *o);
 void print_help(FILE *to, const char *command);
 void print_man(FILE *to);

@@ -172,9 +172,23 @@ vx_status command_doctor(options *o)
     return status;
 }
 
+// Operators and encoders have a workload of their own.
+static vx_status check_workload(const options *o)
+{
+    static const char *const fixed[] = { "linear", "attention", "elementwise", "image-encoder", "audio-encoder" };
+    const char *asked = o->asked ? o->asked : o->prompt_file ? "--prompt-file" : NULL;
+    for (size_t i = 0; asked && i < sizeof fixed / sizeof *fixed; i++)
+        if (!strcmp(o->argument[0], fixed[i]))
+            return usage_error(VX_ERR_CONFLICT, "", "bench %s has a workload of its own, %s would change nothing", fixed[i],
+                               asked);
+    return (vx_status){ 0 };
+}
+
 vx_status command_bench(options *o)
 {
     vx_status status = one_argument(o, "name (" BENCH_NAMES ")");
+    if (!status.code) status = check_workload(o);
+    if (!status.code) status = take_prompt_file(o);
     if (status.code) return status;
     char *end = NULL, *json = NULL;
     long runs = o->runs ? strtol(o->runs, &end, 10) : 0;

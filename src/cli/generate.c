@@ -11,8 +11,7 @@ static vx_status none(void)
     return (vx_status){ 0 };
 }
 
-// The prompt file's bytes, verbatim, as the prompt of the builder.
-static vx_status take_prompt_file(options *o)
+vx_status take_prompt_file(options *o)
 {
     if (!o->prompt_file) return none();
     if (vx_request_builder_request(o->builder)->prompt)
