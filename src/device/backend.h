@@ -126,10 +126,24 @@ typedef struct vx_qk_norm_rope_args {
 } vx_qk_norm_rope_args;
 
 typedef struct vx_attention_args {
-    vx_tensor out, q, k, v; // [rows, heads, head_dim], unit last stride
+    vx_tensor out, q, k, v; // [rows, heads, head_dim], unit last stride; or all with items before that
     float scale;            // never 0
     bool causal;
 } vx_attention_args;
+static inline int64_t vx_attention_items(const vx_attention_args *args)
+{
+    return args->q.rank == 4 ? args->q.shape[0] : 1;
+}
+static inline vx_attention_args vx_attention_item(const vx_attention_args *args, int64_t i)
+{
+    if (args->q.rank == 3) return *args;
+    return (vx_attention_args){ vx_tensor_row(args->out, i),
+                                vx_tensor_row(args->q, i),
+                                vx_tensor_row(args->k, i),
+                                vx_tensor_row(args->v, i),
+                                args->scale,
+                                args->causal };
+}
 
 // Of vx_conv1d and vx_conv_transpose1d. Everything is f32 and contiguous except that x, out and residual, [channels, lines, length]
 // (a single line has an axis of 1), may have any stride between channels and between lines. stride, dilation >= 1.

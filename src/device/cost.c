@@ -127,9 +127,10 @@ vx_cost vx_cost_qk_norm_rope(const vx_qk_norm_rope_args *a)
 vx_cost vx_cost_attention(const vx_attention_args *a)
 {
     vx_cost cost = moves(a->out, size_of(a->q) + size_of(a->k) + size_of(a->v), 0);
-    const double sq = (double)a->q.shape[0], skv = (double)a->k.shape[0];
-    const double pairs = a->causal ? sq * (sq + 1) / 2 : sq * skv;
-    cost.flop = 4 * pairs * (double)a->q.shape[1] * (double)a->q.shape[2];
+    const int rows = a->q.rank - 3;
+    const double sq = (double)a->q.shape[rows], skv = (double)a->k.shape[rows];
+    const double pairs = (a->causal ? sq * (sq + 1) / 2 : sq * skv) * (double)vx_attention_items(a);
+    cost.flop = 4 * pairs * (double)a->q.shape[rows + 1] * (double)a->q.shape[rows + 2];
     return cost;
 }
 

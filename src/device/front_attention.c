@@ -7,6 +7,11 @@ static bool is_heads(vx_tensor t, vx_tensor like)
     return vx_is_rank(t, 3) && t.shape[0] == like.shape[0] && t.shape[2] == like.shape[2];
 }
 
+static bool repeats(int64_t rows, int64_t table)
+{
+    return rows == table || (table > 0 && rows % table == 0);
+}
+
 vx_status vx_qk_norm_rope(vx_device *dev, vx_tensor q, vx_tensor k, const vx_qk_norm_rope_params *params)
 {
     const vx_tensor q_weight = params->q_weight, k_weight = params->k_weight, cos = params->cos, sin = params->sin;
@@ -14,7 +19,8 @@ vx_status vx_qk_norm_rope(vx_device *dev, vx_tensor q, vx_tensor k, const vx_qk_
     VX_NEED_SHAPE(k.rank == 0 || is_heads(k, q), k);
     VX_NEED_SHAPE(vx_is_vector_or_none(q_weight, q.shape[2]), q_weight);
     VX_NEED_SHAPE(vx_is_vector_or_none(k_weight, q.shape[2]), k_weight);
-    VX_NEED_SHAPE(cos.rank == 0 || (vx_is_rank(cos, 2) && cos.shape[0] == q.shape[0] && 2 * cos.shape[1] <= q.shape[2]), cos);
+    VX_NEED_SHAPE(cos.rank == 0 || (vx_is_rank(cos, 2) && repeats(q.shape[0], cos.shape[0]) && 2 * cos.shape[1] <= q.shape[2]),
+                  cos);
     VX_NEED_SHAPE((cos.rank == 0 && sin.rank == 0) || (vx_is_rank(sin, 2) && vx_same_shape(sin, cos)), sin);
     VX_NEED_DTYPE(vx_is_act(q.dtype), q);
     VX_NEED_DTYPE(k.rank == 0 || k.dtype == q.dtype, k);
@@ -38,12 +44,15 @@ vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, 
 {
     enum { MAX_HEAD_DIM = 256 };
     const vx_attention_params p = params ? *params : (vx_attention_params){ 0 };
-    VX_NEED_SHAPE(vx_is_rank(q, 3) && q.shape[2] > 0 && q.shape[2] % 8 == 0 && q.shape[2] <= MAX_HEAD_DIM, q);
-    VX_NEED_SHAPE(vx_is_rank(k, 3) && k.shape[0] > 0 && k.shape[2] == q.shape[2], k);
-    VX_NEED_SHAPE(k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0, k);
-    VX_NEED_SHAPE(!p.causal || k.shape[0] == q.shape[0], k);
-    VX_NEED_SHAPE(vx_is_rank(v, 3) && vx_same_shape(v, k), v);
-    VX_NEED_SHAPE(vx_is_rank(out, 3) && vx_same_shape(out, q), out);
+    VX_NEED_SHAPE(vx_is_rank(q, 3) || vx_is_rank(q, 4), q);
+    const int rows = q.rank - 3, heads = rows + 1, d = rows + 2; // axes
+    VX_NEED_SHAPE(q.shape[d] > 0 && q.shape[d] % 8 == 0 && q.shape[d] <= MAX_HEAD_DIM, q);
+    VX_NEED_SHAPE(vx_is_rank(k, q.rank) && k.shape[rows] > 0 && k.shape[d] == q.shape[d], k);
+    VX_NEED_SHAPE(k.shape[heads] > 0 && q.shape[heads] % k.shape[heads] == 0, k);
+    VX_NEED_SHAPE(rows == 0 || k.shape[0] == q.shape[0], k);
+    VX_NEED_SHAPE(!p.causal || k.shape[rows] == q.shape[rows], k);
+    VX_NEED_SHAPE(vx_is_rank(v, k.rank) && vx_same_shape(v, k), v);
+    VX_NEED_SHAPE(vx_is_rank(out, q.rank) && vx_same_shape(out, q), out);
     VX_NEED_DTYPE(vx_is_act(q.dtype), q);
     VX_NEED_DTYPE(k.dtype == q.dtype, k);
     VX_NEED_DTYPE(v.dtype == q.dtype, v);
@@ -54,6 +63,6 @@ vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, 
     VX_NEED_DATA(dev, q);
     VX_NEED_DATA(dev, k);
     VX_NEED_DATA(dev, v);
-    const float scale = p.scale != 0 ? p.scale : 1.0f / sqrtf((float)q.shape[2]);
+    const float scale = p.scale != 0 ? p.scale : 1.0f / sqrtf((float)q.shape[d]);
     return dev->ops->attention(dev, &(vx_attention_args){ out, q, k, v, scale, p.causal });
 }

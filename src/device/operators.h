@@ -120,7 +120,8 @@ typedef struct vx_qk_norm_rope_params {
     bool skip_norm;               // rotate only
     float eps;
     vx_norm_rounding rounding;
-    // [rows, r] act, or rank 0: no rotation. Channel j < r pairs with j + r; channels from 2r on only get the norm.
+    // [n, r] act, rows a multiple of n: row i turns by line i mod n, so that items under each other share a table; or rank 0: no
+    // rotation. Channel j < r pairs with j + r; channels from 2r on only get the norm.
     //   y[j] = rn(rn(n[j]*c[j]) - rn(n[j+r]*s[j]))    y[j+r] = rn(rn(n[j+r]*c[j]) + rn(n[j]*s[j]))
     vx_tensor cos, sin;
     // Vision: cos and sin are f32 whatever act is, y[j] = rn(n[j]*c[j] - n[j+r]*s[j]) and its twin, rounded once at the end.
@@ -137,6 +138,8 @@ typedef struct vx_attention_params {
 } vx_attention_params;
 // out[i,h,:] = rn(sum_j rn(e_ij) v[j,g,:] / sum_j e_ij), e = exp(scale * q.k - m), g = h / (heads / kv_heads).
 //   out, q [sq, heads, d] act     k, v [skv, kv_heads, d] act     any row and head strides; d a multiple of 8, <= 256
+// Or all four [items, ...], any stride between items: sequences that know nothing of each other. Each has the bits of a call of
+// its own.
 // Never holds sq x skv. Keys go in blocks of 512 in order; m is the running maximum, sums and partial outputs are rescaled
 // by exp(m_old - m_new) when it grows (flash attention). Products as in vx_linear; sums in f32; the denominator adds the
 // unrounded e. The result does not depend on the number of threads.

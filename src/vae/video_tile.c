@@ -112,6 +112,7 @@ static vx_tensor rows_of(const vx_video_tiles *tiles, vx_tensor t, int tile)
     return vx_tensor_slice(t, 0, tile * tiles->tokens, (tile + 1) * tiles->tokens);
 }
 
+// [rows, heads, head_dim]
 static vx_tensor heads_of(const vx_video_decoder *d, vx_tensor product, const vx_qkv *qkv, int which)
 {
     vx_tensor first = vx_tensor_slice(product, 1, qkv->offset[which], qkv->offset[which] + d->config.head_dim);
@@ -123,15 +124,20 @@ static vx_tensor heads_of(const vx_video_decoder *d, vx_tensor product, const vx
     return first;
 }
 
-// x, u and their part of the scratch for `count` tiles.
+// x, u and their part of the scratch for some tiles.
 typedef struct pass {
     const vx_video_decoder *d;
     vx_device *dev;
     const vx_video_tiles *tiles;
-    int count;
     int64_t rows;
     vx_tensor x, u;
 } pass;
+
+// [rows, heads, head_dim] as [tiles, tokens, heads, head_dim]
+static vx_tensor tile_by_tile(const pass *p, vx_tensor t)
+{
+    return vx_tensor_split(t, 0, p->tiles->tokens);
+}
 
 static vx_status attend(const pass *p, const vx_video_block *block)
 {
@@ -141,13 +147,10 @@ static vx_status attend(const pass *p, const vx_video_block *block)
     vx_qk_norm_rope_params rotate = { .eps = d->eps, .cos = p->tiles->cos, .sin = p->tiles->sin };
     VX_TRY(vx_rms_norm(p->dev, p->u, p->x, block->norm1, d->eps, VX_NORM_ROUND_ONCE));
     VX_TRY(vx_linear(p->dev, qkv, p->u, &block->qkv.weight));
-    for (int i = 0; i < p->count; i++) {
-        vx_tensor own = rows_of(p->tiles, qkv, i), out = vx_tensor_split(rows_of(p->tiles, p->u, i), 1, g->head_dim);
-        vx_tensor q = heads_of(d, own, &block->qkv, 0), k = heads_of(d, own, &block->qkv, 1),
-                  v = heads_of(d, own, &block->qkv, 2);
-        VX_TRY(vx_qk_norm_rope(p->dev, q, k, &rotate));
-        VX_TRY(vx_attention(p->dev, out, q, k, v, NULL));
-    }
+    vx_tensor q = heads_of(d, qkv, &block->qkv, 0), k = heads_of(d, qkv, &block->qkv, 1), v = heads_of(d, qkv, &block->qkv, 2);
+    VX_TRY(vx_qk_norm_rope(p->dev, q, k, &rotate)); // the table is one tile's
+    VX_TRY(vx_attention(p->dev, tile_by_tile(p, vx_tensor_split(p->u, 1, g->head_dim)), tile_by_tile(p, q), tile_by_tile(p, k),
+                        tile_by_tile(p, v), NULL));
     vx_tensor y = wide(p->tiles, p->rows, g->dim); // q, k, v are read
     VX_TRY(vx_linear(p->dev, y, p->u, &block->out));
     return vx_gate_add(p->dev, p->x, y, block->scale1, (vx_tensor){ 0 });
@@ -213,9 +216,7 @@ vx_status vx_video_tiles_load(const vx_video_decoder *d, vx_device *dev, const v
 vx_status vx_video_tiles_run(const vx_video_decoder *decoder, vx_device *dev, const vx_video_tiles *tiles, int count, bool fetch)
 {
     const int64_t rows = count * tiles->tokens;
-    const pass p = {
-        decoder, dev, tiles, count, rows, vx_tensor_slice(tiles->x, 0, 0, rows), vx_tensor_slice(tiles->u, 0, 0, rows)
-    };
+    const pass p = { decoder, dev, tiles, rows, vx_tensor_slice(tiles->x, 0, 0, rows), vx_tensor_slice(tiles->u, 0, 0, rows) };
     for (int64_t i = 0; i < decoder->config.layers; i++) {
         if (fetch && i + 1 < decoder->config.layers) {
             char next[64];

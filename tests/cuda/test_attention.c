@@ -311,6 +311,93 @@ static void a_heads_bits_do_not_depend_on_the_others(void **state)
     vx_device_destroy(&dev);
 }
 
+// Items of one call are what they are alone, whichever program computes them. Shared: all read the same keys and values.
+static const struct {
+    case_ of;
+    int64_t items;
+    bool shared;
+} item_cases[] = {
+    { { 133, 133, 4, 4, 64, VX_F16, false, PARTS, 0, 3 }, 7, false },
+    { { 133, 300, 4, 2, 64, VX_F16, false, GAPS, 0, 3 }, 3, true },
+    { { 301, 301, 3, 3, 128, VX_BF16, false, PARTS, 0, 5 }, 5, false },
+    { { 200, 200, 4, 2, 72, VX_BF16, true, GAPS, 0, 3 }, 4, false },
+    { { 130, 300, 4, 2, 72, VX_F16, false, GAPS, 0, 3 }, 3, true },
+    { { 150, 150, 2, 2, 40, VX_BF16, false, ODD, 0, 3 }, 3, false },
+    { { 40, 70, 2, 1, 200, VX_BF16, false, GAPS, 0, 3 }, 2, false },
+    { { 90, 130, 2, 1, 64, VX_F32, false, GAPS, 0, 3 }, 3, false },
+    { { 90, 90, 2, 1, 128, VX_F32, true, ODD, 0, 3 }, 1, false },
+};
+enum { ITEM_CASES = sizeof item_cases / sizeof item_cases[0] };
+
+static vx_tensor items_of(vx_tensor t, int64_t rows, bool shared)
+{
+    vx_tensor items = vx_tensor_split(t, 0, rows);
+    if (shared) items.stride[0] = 0;
+    return items;
+}
+
+static void check_items(vx_device *dev, int n)
+{
+    const case_ *c = &item_cases[n].of;
+    case_ all = *c; // below each other
+    all.sq *= item_cases[n].items;
+    all.skv *= item_cases[n].items;
+    const vx_attention_params params = { .scale = c->scale, .causal = c->causal };
+    vx_arena *arena = NULL;
+    assert_ok(vx_arena_create(dev, &arena, 64 << 20));
+    operand o[OPERANDS];
+    vx_tensor t[OPERANDS];
+    for (int i = 0; i < OPERANDS; i++) {
+        o[i] = make_operand(dev, arena, &all, i);
+        t[i] = items_of(o[i].far, i == Q || i == OUT ? c->sq : c->skv, item_cases[n].shared && (i == K || i == V));
+    }
+    void *together = vx_alloc(bytes_of(&o[OUT])), *apart = vx_alloc(bytes_of(&o[OUT]));
+    assert_true(together && apart);
+    assert_ok(vx_attention(dev, t[OUT], t[Q], t[K], t[V], &params));
+    const vx_cuda_attention_way way = vx_cuda_of(dev)->attention_ran;
+    assert_ok(vx_download(dev, together, o[OUT].memory));
+    assert_ok(vx_upload(dev, o[OUT].memory, o[OUT].host));
+    for (int64_t i = 0; i < item_cases[n].items; i++) {
+        assert_ok(vx_attention(dev, vx_tensor_row(t[OUT], i), vx_tensor_row(t[Q], i), vx_tensor_row(t[K], i),
+                               vx_tensor_row(t[V], i), &params));
+        if (vx_cuda_of(dev)->attention_ran != way) fail_msg("%s: by itself another program ran", says(c));
+    }
+    assert_ok(vx_download(dev, apart, o[OUT].memory));
+    if (memcmp(together, apart, bytes_of(&o[OUT])) != 0) fail_msg("%s: items have other bits than alone", says(c));
+    if (memcmp(together, o[OUT].host, bytes_of(&o[OUT])) == 0) fail_msg("%s: nothing was written", says(c));
+    for (int i = 0; i < OPERANDS; i++) vx_free(o[i].host);
+    vx_free(together);
+    vx_free(apart);
+    vx_arena_destroy(&arena);
+}
+
+static void items_have_the_bits_of_their_own_calls(void **state)
+{
+    (void)state;
+    enum { GENERAL = 80 };
+    for (int kind = 0; kind < 4; kind++) { // as on this card, as on any, small, by cuDNN
+        vx_device *dev = NULL;
+        if (kind == 3 && vx_device_cuda_create(&dev, &(vx_cuda_params){ .attention = VX_ATTENTION_CUDNN }).code != VX_OK)
+            continue;
+        if (!dev) dev = make_cuda(VX_ATTENTION_OWN);
+        vx_cuda_of(dev)->short_products = kind == 2 ? INT64_MAX : 0;
+        if (kind == 1) vx_cuda_of(dev)->sm = GENERAL;
+        for (int n = 0; n < ITEM_CASES; n++) check_items(dev, n);
+        vx_device_destroy(&dev);
+    }
+}
+
+static void items_are_one_launch(void **state)
+{
+    (void)state;
+    vx_device *dev = make_cuda(VX_ATTENTION_OWN);
+    check_items(dev, 0);
+    int64_t calls = 0;
+    for (int i = 0; i < VX_CUDA_ATTENTION_WAYS; i++) calls += vx_cuda_of(dev)->attention_calls[i];
+    assert_int_equal(calls, 1 + item_cases[0].items);
+    vx_device_destroy(&dev);
+}
+
 int main(void)
 {
     vx_device *dev = NULL;
@@ -326,6 +413,8 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_have_the_bits_of_their_own_calls),
+        cmocka_unit_test(items_are_one_launch),
         cmocka_unit_test(own_kernels_are_near_the_cpu),
         cmocka_unit_test(the_general_kernel_serves_every_architecture),
         cmocka_unit_test(small_attention_has_the_cpus_bits),

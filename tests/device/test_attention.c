@@ -228,12 +228,43 @@ static void a_nan_key_spoils_every_query_that_sees_it(void **state)
     }
 }
 
+// Items one below the other in one tensor, or with the keys of one for all: each as if it were alone.
+static void items_have_the_bits_of_their_own_calls(void **state)
+{
+    (void)state;
+    enum { ITEMS = 3, S = 150, KEYS = 530, HEADS = 4, SHARED = 2, D = 24 };
+    static const vx_dtype types[] = { VX_F32, VX_BF16, VX_F16 };
+    for (int n = 0; n < 3 * LEVELS * 3; n++) {
+        const vx_dtype t = types[n % 3];
+        const int kind = n / 3 / LEVELS; // plain, causal, one set of keys
+        const int64_t keys = kind == 1 ? S : KEYS, count = ITEMS * S * HEADS * D;
+        void *q = make_numbers(t, count, 0, 1), *k = make_numbers(t, ITEMS * KEYS * SHARED * D, 0, 2),
+             *v = make_numbers(t, ITEMS * KEYS * SHARED * D, 0, 3), *together = make_numbers(t, count, 0, 4),
+             *apart = make_numbers(t, count, 0, 4);
+        vx_tensor tq = vx_tensor_of(q, t, ITEMS, S, HEADS, D), tk = vx_tensor_of(k, t, ITEMS, keys, SHARED, D),
+                  tv = vx_tensor_of(v, t, ITEMS, keys, SHARED, D), out = vx_tensor_of(together, t, ITEMS, S, HEADS, D);
+        if (kind == 2) tk.stride[0] = tv.stride[0] = 0;
+        const vx_attention_params params = { .causal = kind == 1 };
+        vx_device *dev = make_device(levels[n / 3 % LEVELS], 2);
+        assert_ok(vx_attention(dev, out, tq, tk, tv, &params));
+        out.data = apart;
+        for (int i = 0; i < ITEMS; i++)
+            assert_ok(vx_attention(dev, vx_tensor_row(out, i), vx_tensor_row(tq, i), vx_tensor_row(tk, i), vx_tensor_row(tv, i),
+                                   &params));
+        assert_same_bits(together, apart, count, t, levels[n / 3 % LEVELS]);
+        vx_device_destroy(&dev);
+        void *all[] = { q, k, v, together, apart };
+        for (int i = 0; i < 5; i++) free_numbers(all[i], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_near_the_definition_and_the_same_at_every_level),
         cmocka_unit_test(rounds_where_the_header_says),
         cmocka_unit_test(a_nan_key_spoils_every_query_that_sees_it),
+        cmocka_unit_test(items_have_the_bits_of_their_own_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,10 +223,28 @@ static void attentions(void **state)
     expect("width", vx_attention(plan, T(F32, 5, 4, 12), T(F32, 5, 4, 12), T(F32, 5, 4, 12), T(F32, 5, 4, 12), NULL),
            VX_ERR_SHAPE, "q");
     expect("out", vx_attention(plan, T(F32, 5, 4, 16), q, kv, kv, NULL), VX_ERR_DTYPE, "out");
+    const vx_tensor items = T(BF16, 3, 5, 4, 16), sets = T(BF16, 3, 7, 2, 16);
+    expect("items", vx_attention(plan, items, items, sets, sets, NULL), VX_OK, NULL);
+    expect("causal items", vx_attention(plan, items, items, items, items, &causal), VX_OK, NULL);
+    expect("no items",
+           vx_attention(plan, T(BF16, 0, 5, 4, 16), T(BF16, 0, 5, 4, 16), T(BF16, 0, 7, 2, 16), T(BF16, 0, 7, 2, 16), NULL),
+           VX_OK, NULL);
+    expect("keys of other items", vx_attention(plan, items, items, T(BF16, 2, 7, 2, 16), T(BF16, 2, 7, 2, 16), NULL),
+           VX_ERR_SHAPE, "k");
+    expect("keys of no items", vx_attention(plan, items, items, kv, kv, NULL), VX_ERR_SHAPE, "k");
+    expect("causal items need equals", vx_attention(plan, items, items, sets, sets, &causal), VX_ERR_SHAPE, "k");
+    expect("values of no items", vx_attention(plan, items, items, sets, kv, NULL), VX_ERR_SHAPE, "v");
+    expect("one output", vx_attention(plan, q, items, sets, sets, NULL), VX_ERR_SHAPE, "out");
+    expect("width of items",
+           vx_attention(plan, T(F32, 2, 5, 4, 12), T(F32, 2, 5, 4, 12), T(F32, 2, 5, 4, 12), T(F32, 2, 5, 4, 12), NULL),
+           VX_ERR_SHAPE, "q");
+    expect("two axes", vx_attention(plan, T(BF16, 4, 16), T(BF16, 4, 16), kv, kv, NULL), VX_ERR_SHAPE, "q");
     vx_qk_norm_rope_params p = { .q_weight = T(F32, 16), .cos = T(BF16, 5, 6), .sin = T(BF16, 5, 6) };
     expect("norm and rotation", vx_qk_norm_rope(plan, q, T(BF16, 5, 2, 16), &p), VX_OK, NULL);
     expect("queries alone", vx_qk_norm_rope(plan, q, NONE, &p), VX_OK, NULL);
     expect("rows of k", vx_qk_norm_rope(plan, q, kv, &p), VX_ERR_SHAPE, "k");
+    expect("a table twice", vx_qk_norm_rope(plan, T(BF16, 10, 2, 16), NONE, &p), VX_OK, NULL);
+    expect("a table and a half", vx_qk_norm_rope(plan, T(BF16, 7, 2, 16), NONE, &p), VX_ERR_SHAPE, "cos");
     p.sin = NONE;
     expect("cos without sin", vx_qk_norm_rope(plan, q, NONE, &p), VX_ERR_SHAPE, "sin is missing");
     p.sin = p.cos = T(BF16, 5, 9);

@@ -181,6 +181,33 @@ static void a_quarter_turn_swaps_the_halves(void **state)
     for (int i = 0; i < 6; i++) assert_true(x[i] == want[i]);
 }
 
+// Items below each other turn by one table: as many calls with it.
+static void a_table_serves_items_in_turn(void **state)
+{
+    (void)state;
+    enum { ITEMS = 3, ROWS = 5, HEADS = 2 };
+    static const vx_dtype types[] = { VX_F32, VX_BF16, VX_F16 };
+    for (int n = 0; n < 6; n++) {
+        const vx_dtype t = types[n % 3];
+        const bool once = n / 3;
+        const int64_t width = 64, pairs = 24;
+        vx_tensor q[2], turn = rig_tensor(once ? VX_F32 : t, 2, ROWS, pairs);
+        rig_fill(turn, 5, 1);
+        for (int i = 0; i < 2; i++) {
+            q[i] = rig_tensor(t, ITEMS * ROWS, HEADS, width);
+            rig_fill(q[i], 6, 2);
+        }
+        const vx_qk_norm_rope_params p = {
+            .eps = 1e-6f, .skip_norm = once, .rope_once = once, .cos = vx_tensor_row(turn, 0), .sin = vx_tensor_row(turn, 1)
+        };
+        assert_ok(vx_qk_norm_rope(dev, q[0], none, &p));
+        for (int i = 0; i < ITEMS; i++)
+            assert_ok(vx_qk_norm_rope(dev, vx_tensor_slice(q[1], 0, i * ROWS, (i + 1) * ROWS), none, &p));
+        assert_memory_equal(q[0].data, q[1].data, vx_tensor_bytes(q[0]));
+        rig_free(&turn), rig_free(&q[0]), rig_free(&q[1]);
+    }
+}
+
 static void no_rows_are_no_work(void **state)
 {
     (void)state;
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(sums_of_squares_go_to_32_accumulators),
         cmocka_unit_test(silu_at_its_edges),
         cmocka_unit_test(a_quarter_turn_swaps_the_halves),
+        cmocka_unit_test(a_table_serves_items_in_turn),
         cmocka_unit_test(no_rows_are_no_work),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -176,19 +176,19 @@ static void attend(void *ctx, int64_t piece, int worker)
 size_t vx_cpu_attention_scratch(const vx_device *dev, const vx_attention_args *args)
 {
     const vx_cpu *cpu = vx_cpu_of_const(dev);
-    const struct shape s = shape_of(vx_dense_kernels(cpu->isa), args);
+    const vx_attention_args first = vx_attention_item(args, 0);
+    const struct shape s = shape_of(vx_dense_kernels(cpu->isa), &first);
     return s.packed + s.worker * (size_t)cpu->threads;
 }
 
-vx_status vx_cpu_attention(vx_device *dev, const vx_attention_args *args)
+static vx_status attend_item(vx_cpu *cpu, const vx_attention_args *args)
 {
-    vx_cpu *cpu = vx_cpu_of(dev);
     struct job job = { .args = args, .kernels = vx_dense_kernels(cpu->isa), .rows = cpu->rows };
     job.bf16 = args->q.dtype == VX_BF16;
     job.f16 = args->q.dtype == VX_F16;
     job.s = shape_of(job.kernels, args);
     void *scratch;
-    VX_TRY(vx_cpu_scratch(cpu, vx_cpu_attention_scratch(dev, args), &scratch));
+    VX_TRY(vx_cpu_scratch(cpu, job.s.packed + job.s.worker * (size_t)cpu->threads, &scratch));
     job.packed = scratch;
     job.workers = job.packed + job.s.packed;
     const int64_t group = job.s.heads / job.s.kv_heads;
@@ -196,6 +196,15 @@ vx_status vx_cpu_attention(vx_device *dev, const vx_attention_args *args)
         job.count = vx_min_i64(job.s.together, job.s.kv_heads - job.first);
         vx_pool_run(cpu->pool, job.count * job.s.key_blocks, pack_keys_and_values, &job);
         vx_pool_run(cpu->pool, job.count * group * job.s.query_blocks, attend, &job);
+    }
+    return vx_ok();
+}
+
+vx_status vx_cpu_attention(vx_device *dev, const vx_attention_args *args)
+{
+    for (int64_t i = 0; i < vx_attention_items(args); i++) {
+        const vx_attention_args item = vx_attention_item(args, i);
+        VX_TRY(attend_item(vx_cpu_of(dev), &item));
     }
     return vx_ok();
 }

@@ -207,9 +207,9 @@ static void norm_rope(vx_tensor t, vx_tensor w, const vx_qk_norm_rope_params *p,
             void *x = (char *)vx_row_at(t, r) + h * t.stride[1] * vx_element_size(t.dtype);
             if (!p->skip_norm) norm_head(x, t.dtype, t.shape[2], w, p);
             if (!p->cos.rank) continue;
-            const int64_t pairs = p->cos.shape[1];
-            if (p->rope_once) rotate_head_once(x, t.dtype, vx_row_at(p->cos, r), vx_row_at(p->sin, r), pairs);
-            else rotate_head(x, t.dtype, vx_row_at(p->cos, r), vx_row_at(p->sin, r), pairs);
+            const int64_t pairs = p->cos.shape[1], line = r % p->cos.shape[0];
+            if (p->rope_once) rotate_head_once(x, t.dtype, vx_row_at(p->cos, line), vx_row_at(p->sin, line), pairs);
+            else rotate_head(x, t.dtype, vx_row_at(p->cos, line), vx_row_at(p->sin, line), pairs);
         }
 }
 

@@ -22,35 +22,45 @@ const char *vx_cuda_attention_used(const vx_device *dev)
 
 static vx_k_attention kernel_args(const vx_attention_args *args)
 {
-    return (vx_k_attention){
-        .out = args->out.data,
-        .q = args->q.data,
-        .k = args->k.data,
-        .v = args->v.data,
-        .sq = args->q.shape[0],
-        .skv = args->k.shape[0],
-        .heads = args->q.shape[1],
-        .kv_heads = args->k.shape[1],
-        .head_dim = args->q.shape[2],
-        .out_row = args->out.stride[0],
-        .out_head = args->out.stride[1],
-        .q_row = args->q.stride[0],
-        .q_head = args->q.stride[1],
-        .k_row = args->k.stride[0],
-        .k_head = args->k.stride[1],
-        .v_row = args->v.stride[0],
-        .v_head = args->v.stride[1],
-        .scale = args->scale,
-        .causal = args->causal,
-        .f16 = args->q.dtype == VX_F16,
+    const int64_t items = vx_attention_items(args);
+    const vx_attention_args first = vx_attention_item(args, 0);
+    vx_k_attention a = {
+        .out = first.out.data,
+        .q = first.q.data,
+        .k = first.k.data,
+        .v = first.v.data,
+        .sq = first.q.shape[0],
+        .skv = first.k.shape[0],
+        .heads = first.q.shape[1],
+        .kv_heads = first.k.shape[1],
+        .head_dim = first.q.shape[2],
+        .out_row = first.out.stride[0],
+        .out_head = first.out.stride[1],
+        .q_row = first.q.stride[0],
+        .q_head = first.q.stride[1],
+        .k_row = first.k.stride[0],
+        .k_head = first.k.stride[1],
+        .v_row = first.v.stride[0],
+        .v_head = first.v.stride[1],
+        .batch = items,
+        .scale = first.scale,
+        .causal = first.causal,
+        .f16 = first.q.dtype == VX_F16,
     };
+    if (items == 1) return a; // strides of axes of one do not matter, here and below
+    a.out_batch = args->out.stride[0];
+    a.q_batch = args->q.stride[0];
+    a.k_batch = args->k.stride[0];
+    a.v_batch = args->v.stride[0];
+    return a;
 }
 
-// What the kernels and cuDNN read: lines that begin at multiples of 16 bytes (f32: 32). Strides of axes of one do not matter.
+// What the kernels and cuDNN read: lines that begin at multiples of 16 bytes (f32: 32).
 static bool lines_up(vx_tensor t)
 {
-    const bool strides = (t.shape[0] == 1 || t.stride[0] % 8 == 0) && (t.shape[1] == 1 || t.stride[1] % 8 == 0);
-    return strides && (uintptr_t)t.data % 16 == 0;
+    for (int i = 0; i + 1 < t.rank; i++)
+        if (t.shape[i] != 1 && t.stride[i] % 8 != 0) return false;
+    return (uintptr_t)t.data % 16 == 0;
 }
 
 static bool all_line_up(const vx_attention_args *args)
@@ -64,8 +74,9 @@ static bool all_line_up(const vx_attention_args *args)
 static bool for_cudnn(const vx_attention_args *args)
 {
     enum { WIDEST = 128, FEWEST = 128 }; // few queries it splits over the keys, and gives other bits the next time
-    return !args->causal && args->q.shape[0] >= FEWEST && args->scale > 0 && args->q.dtype != VX_F32 &&
-           args->q.shape[2] <= WIDEST && all_line_up(args);
+    const vx_tensor q = vx_attention_item(args, 0).q;
+    return !args->causal && q.shape[0] >= FEWEST && args->scale > 0 && q.dtype != VX_F32 && q.shape[2] <= WIDEST &&
+           all_line_up(args);
 }
 
 // docs/performance.md has the measurements. On Hopper the own kernels win where it is worth while: at width 72 cuDNN is faster,
@@ -74,7 +85,8 @@ static bool for_cudnn(const vx_attention_args *args)
 static bool cudnn_is_faster(const vx_cuda *cuda, const vx_attention_args *args)
 {
     enum { BLACKWELL = 100, BLACKWELL_END = 110, LONG = 4096 };
-    return cuda->sm >= BLACKWELL && cuda->sm < BLACKWELL_END && args->k.shape[0] >= LONG && vx_cuda_dnn_version(cuda);
+    return cuda->sm >= BLACKWELL && cuda->sm < BLACKWELL_END && vx_attention_item(args, 0).k.shape[0] >= LONG &&
+           vx_cuda_dnn_version(cuda);
 }
 
 static bool wants_cudnn(const vx_cuda *cuda, const vx_attention_args *args)
@@ -136,14 +148,29 @@ static vx_status line_up(vx_cuda *cuda, const vx_attention_args *args, vx_attent
 size_t vx_cuda_attention_scratch(const vx_device *dev, const vx_attention_args *args)
 {
     const vx_cuda *cuda = vx_cuda_of_const(dev);
-    return wants_cudnn(cuda, args) ? vx_cuda_dnn_attention_scratch(cuda, args) : all_packed_bytes(args);
+    const vx_attention_args first = vx_attention_item(args, 0);
+    return wants_cudnn(cuda, args) ? vx_cuda_dnn_attention_scratch(cuda, &first) : all_packed_bytes(args);
 }
 
+static vx_status by_own_kernel(vx_cuda *cuda, const vx_attention_args *args);
+static vx_status one_by_one(vx_cuda *cuda, const vx_attention_args *args)
+{
+    for (int64_t i = 0; i < vx_attention_items(args); i++) {
+        const vx_attention_args item = vx_attention_item(args, i);
+        VX_TRY(by_own_kernel(cuda, &item));
+    }
+    return vx_ok();
+}
+
+// One launch for all items. What is chosen is what one item alone would get: so each has the bits of its own call.
 static vx_status by_own_kernel(vx_cuda *cuda, const vx_attention_args *args)
 {
-    const vx_k_attention a = kernel_args(args);
-    const vx_cuda_attention_way way = own_way(cuda, &a, args->q.dtype);
+    enum { MOST = 65535 }; // blocks along z
+    const vx_attention_args first = vx_attention_item(args, 0);
+    const vx_k_attention a = kernel_args(args), one = kernel_args(&first);
+    const vx_cuda_attention_way way = own_way(cuda, &one, first.q.dtype);
     cudaError_t error;
+    if (a.batch > MOST || (way == VX_CUDA_ATTENTION_WGMMA && !vx_k_attention_sm90_takes(&a))) return one_by_one(cuda, args);
     if (way == VX_CUDA_ATTENTION_F32) error = vx_k_attention_f32(&a, cuda->stream);
     else if (way == VX_CUDA_ATTENTION_SHORT) error = vx_k_attention_short(&a, cuda->stream);
     else if (way == VX_CUDA_ATTENTION_WGMMA) error = vx_k_attention_sm90(&a, cuda->multiprocessors, cuda->stream);
@@ -153,15 +180,23 @@ static vx_status by_own_kernel(vx_cuda *cuda, const vx_attention_args *args)
     return vx_cuda_status(error, "attention");
 }
 
+// A plan belongs to one item: for several of them cuDNN might choose another engine.
+static vx_status by_cudnn(vx_cuda *cuda, const vx_attention_args *args)
+{
+    for (int64_t i = 0; i < vx_attention_items(args); i++) {
+        const vx_attention_args item = vx_attention_item(args, i);
+        VX_TRY(vx_cuda_dnn_attention(cuda, &item));
+        cuda->attention_calls[VX_CUDA_ATTENTION_CUDNN]++;
+        cuda->attention_ran = VX_CUDA_ATTENTION_CUDNN;
+    }
+    return vx_ok();
+}
+
 vx_status vx_cuda_attention(vx_device *dev, const vx_attention_args *args)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
     if (wants_cudnn(cuda, args)) {
-        const vx_status s = vx_cuda_dnn_attention(cuda, args);
-        if (s.code == VX_OK) {
-            cuda->attention_calls[VX_CUDA_ATTENTION_CUDNN]++;
-            cuda->attention_ran = VX_CUDA_ATTENTION_CUDNN;
-        }
+        const vx_status s = by_cudnn(cuda, args);
         if (s.code != VX_ERR_UNSUPPORTED || cuda->attention == VX_ATTENTION_CUDNN) return s;
     }
     if (all_line_up(args)) return by_own_kernel(cuda, args);

@@ -158,6 +158,7 @@ vx_status vx_cuda_qk_norm_rope(vx_device *dev, const vx_qk_norm_rope_args *args)
         .sin = rows_of(p->sin),
         .act = args->q.dtype,
         .rows = args->q.shape[0],
+        .lines = p->cos.rank ? p->cos.shape[0] : args->q.shape[0],
         .head_dim = args->q.shape[2],
         .pairs = p->cos.rank ? p->cos.shape[1] : 0,
         .eps = p->eps,

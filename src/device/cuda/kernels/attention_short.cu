@@ -6,7 +6,7 @@
 
 #include <cuda_fp16.h>
 
-enum { THREADS = 128, KEYS = 512, WIDTH = 256, LANES = 32 };
+enum { THREADS = 128, KEYS = 512, WIDTH = 256, LANES = 32, MOST = 65535 }; // MOST: blocks of threads along y and z
 
 static __device__ __forceinline__ float widened(uint16_t bits, bool f16)
 {
@@ -55,16 +55,16 @@ static __global__ void __launch_bounds__(THREADS) attend_short(vx_k_attention a)
 {
     __shared__ float q[WIDTH], e[KEYS], total;
     const int width = (int)a.head_dim, thread = (int)threadIdx.x;
-    const int64_t i = blockIdx.x, head = blockIdx.y, group = head / (a.heads / a.kv_heads);
+    const int64_t i = blockIdx.x, head = blockIdx.y, item = blockIdx.z, group = head / (a.heads / a.kv_heads);
     const int64_t all = a.causal ? i + 1 : a.skv;
-    const uint16_t *query = (const uint16_t *)a.q + i * a.q_row + head * a.q_head;
+    const uint16_t *query = (const uint16_t *)a.q + item * a.q_batch + i * a.q_row + head * a.q_head;
     for (int x = thread; x < width; x += THREADS) q[x] = widened(query[x], a.f16);
     __syncthreads();
 
     float most = -INFINITY, weight = 0.0f, out[WIDTH / THREADS] = { 0 }; // weight: the denominator, in the first warp
     for (int64_t first = 0; first < all; first += KEYS) {
         const int keys = (int)(all - first < KEYS ? all - first : KEYS);
-        const uint16_t *key = (const uint16_t *)a.k + first * a.k_row + group * a.k_head;
+        const uint16_t *key = (const uint16_t *)a.k + item * a.k_batch + first * a.k_row + group * a.k_head;
         float now = most;
         for (int j = thread; j < keys; j += THREADS) {
             e[j] = __fmul_rn(dot(q, key + j * a.k_row, width, a.f16), a.scale);
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS) attend_short(vx_k_attention a)
         __syncthreads();
         weight = __fadd_rn(__fmul_rn(weight, correction), sum_of(e, keys));
 
-        const uint16_t *value = (const uint16_t *)a.v + first * a.v_row + group * a.v_head;
+        const uint16_t *value = (const uint16_t *)a.v + item * a.v_batch + first * a.v_row + group * a.v_head;
         for (int n = 0; n < WIDTH / THREADS; n++) {
             const int x = thread + n * THREADS;
             if (x >= width) break;
@@ -93,19 +93,19 @@ static __global__ void __launch_bounds__(THREADS) attend_short(vx_k_attention a)
     }
     if (thread == 0) total = weight;
     __syncthreads();
-    uint16_t *to = (uint16_t *)a.out + i * a.out_row + head * a.out_head;
+    uint16_t *to = (uint16_t *)a.out + item * a.out_batch + i * a.out_row + head * a.out_head;
     for (int n = 0; n < WIDTH / THREADS && thread + n * THREADS < width; n++)
         to[thread + n * THREADS] = rounded(__fdiv_rn(out[n], total), a.f16);
 }
 
 bool vx_k_attention_short_takes(const vx_k_attention *a)
 {
-    return a->head_dim <= WIDTH && a->batch <= 1 && a->heads <= 65535;
+    return a->head_dim <= WIDTH && a->heads <= MOST && a->batch <= MOST;
 }
 
 cudaError_t vx_k_attention_short(const vx_k_attention *a, cudaStream_t stream)
 {
     if (a->sq <= 0) return cudaSuccess;
-    attend_short<<<dim3((unsigned)a->sq, (unsigned)a->heads), THREADS, 0, stream>>>(*a);
+    attend_short<<<dim3((unsigned)a->sq, (unsigned)a->heads, (unsigned)(a->batch ? a->batch : 1)), THREADS, 0, stream>>>(*a);
     return cudaGetLastError();
 }

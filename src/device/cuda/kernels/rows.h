@@ -53,9 +53,9 @@ typedef struct vx_k_heads {
 } vx_k_heads;
 typedef struct vx_k_qk {
     vx_k_heads q, k;
-    vx_k_rows cos, sin; // [rows, pairs]
+    vx_k_rows cos, sin; // [lines, pairs]: row r turns by line r mod lines
     vx_dtype act;
-    int64_t rows, head_dim, pairs; // pairs 0: no rotation
+    int64_t rows, lines, head_dim, pairs; // pairs 0: no rotation
     float eps;
     bool twice, skip_norm, rope_once;
 } vx_k_qk;

@@ -9,6 +9,12 @@
 
 enum { WARPS = 4, LOADS = 4 }; // LOADS accesses in flight a lane
 
+// The line of the table for a row: one division where items share the table, none where there is one.
+VX_DEVICE int64_t line_of(const vx_k_qk &a, int64_t r)
+{
+    return r < a.lines ? r : (int64_t)((uint32_t)r % (uint32_t)a.lines); // no card holds 2^32 rows
+}
+
 struct heads_job {
     vx_k_qk a;
     int sides; // 1: only q
@@ -104,8 +110,9 @@ __global__ void __launch_bounds__(WARPS *WARP, P ? 6 : 8) usual_heads(const __gr
     const int other = part < P ? lane + P : part < 2 * P ? lane - P : lane;
     if (P && part < 2 * P) {
         const int pair = (part < P ? part : part - P) * OCTET;
-        c = load<T>(row_at(a.cos, r), pair, OCTET, true);
-        s = load<T>(row_at(a.sin, r), pair, OCTET, true);
+        const int64_t line = line_of(a, r);
+        c = load<T>(row_at(a.cos, line), pair, OCTET, true);
+        s = load<T>(row_at(a.sin, line), pair, OCTET, true);
         // a - b is a + -b, and -rn(b) is rn(-b): the first of a pair gets the sine's sign changed.
 #pragma unroll
         for (int j = 0; j < 4; j++) s.w[j] ^= part < P ? 0x80008000u : 0u;
@@ -179,14 +186,15 @@ template <vx_dtype T> __global__ void __launch_bounds__(WARPS *WARP) any_heads(c
         inv = inverse(tree32(acc), (float)d, a.eps);
     }
     __syncwarp();
+    const int64_t line = p ? line_of(a, r) : 0;
     for (int64_t j = lane; j < p; j += WARP) {
         const float n = normed<T>(a, side, x, j, inv), m = normed<T>(a, side, x, j + p, inv);
         if (a.rope_once) {
-            const float c = get<VX_F32>(row_at(a.cos, r), j), s = get<VX_F32>(row_at(a.sin, r), j);
+            const float c = get<VX_F32>(row_at(a.cos, line), j), s = get<VX_F32>(row_at(a.sin, line), j);
             put<T>(x, j, n * c - m * s);
             put<T>(x, j + p, m * c + n * s);
         } else {
-            const float c = get<T>(row_at(a.cos, r), j), s = get<T>(row_at(a.sin, r), j);
+            const float c = get<T>(row_at(a.cos, line), j), s = get<T>(row_at(a.sin, line), j);
             put<T>(x, j, rn<T>(n * c) - rn<T>(m * s));
             put<T>(x, j + p, rn<T>(m * c) + rn<T>(n * s));
         }
