@@ -71,7 +71,7 @@ typedef struct vx_gate_add_args {
 
 typedef struct vx_gate_add_norm_args {
     vx_gate_add_args add;
-    vx_rms_norm_modulate_args norm; // of add's x, by add's row
+    vx_rms_norm_modulate_args norm; // of add's x, by add's row; shift and scale of rank 0: vx_rms_norm, rounded once
 } vx_gate_add_norm_args;
 
 typedef struct vx_swiglu_args {

@@ -36,22 +36,23 @@ vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, 
 vx_status vx_gate_add_norm(vx_device *dev, vx_tensor out, vx_tensor x, vx_tensor y, const vx_gate_add_norm_params *params)
 {
     const vx_tensor gate = params->gate, w = params->w, shift = params->shift, scale = params->scale, row = params->row;
+    const bool plain = shift.rank == 0 && scale.rank == 0;
     VX_NEED_SHAPE(vx_is_rank(x, 2) && x.shape[1] > 0, x);
     VX_NEED_SHAPE(vx_is_rank(out, 2) && vx_same_shape(out, x) && (!out.data || out.data != x.data), out);
     VX_NEED_SHAPE(vx_is_rank(y, 2) && vx_same_shape(x, y), y);
     VX_NEED_SHAPE(vx_is_rank(gate, 2) && gate.shape[0] > 0 && gate.shape[1] == x.shape[1], gate);
     VX_NEED_SHAPE(vx_is_vector_or_none(w, x.shape[1]), w);
-    VX_NEED_SHAPE(vx_is_rank(shift, 2) && vx_same_shape(shift, gate), shift);
-    VX_NEED_SHAPE(vx_is_rank(scale, 2) && vx_same_shape(scale, gate), scale);
-    VX_NEED_SHAPE(vx_is_vector(row, x.shape[0]), row);
+    VX_NEED_SHAPE(plain || (vx_is_rank(shift, 2) && vx_same_shape(shift, gate)), shift);
+    VX_NEED_SHAPE(plain || (vx_is_rank(scale, 2) && vx_same_shape(scale, gate)), scale);
+    VX_NEED_SHAPE(plain ? vx_is_vector_or_none(row, x.shape[0]) : vx_is_vector(row, x.shape[0]), row);
     VX_NEED_DTYPE(vx_is_act(x.dtype), x);
-    VX_NEED_DTYPE(out.dtype == x.dtype, out);
-    VX_NEED_DTYPE(y.dtype == x.dtype, y);
-    VX_NEED_DTYPE(gate.dtype == x.dtype, gate);
+    VX_NEED_DTYPE(plain ? vx_is_act_or_half(out.dtype, x.dtype) : out.dtype == x.dtype, out);
+    VX_NEED_DTYPE(plain ? vx_is_act_or_half(y.dtype, x.dtype) : y.dtype == x.dtype, y);
+    VX_NEED_DTYPE(gate.dtype == x.dtype || (plain && x.dtype == VX_F32 && vx_is_stored(gate.dtype)), gate);
     VX_NEED_DTYPE(vx_is_stored_or_none(w), w);
-    VX_NEED_DTYPE(shift.dtype == x.dtype, shift);
-    VX_NEED_DTYPE(scale.dtype == x.dtype, scale);
-    VX_NEED_DTYPE(row.dtype == VX_I32, row);
+    VX_NEED_DTYPE(plain || shift.dtype == x.dtype, shift);
+    VX_NEED_DTYPE(plain || scale.dtype == x.dtype, scale);
+    VX_NEED_DTYPE(row.rank == 0 || row.dtype == VX_I32, row);
     VX_NEED_GOING(dev);
     if (x.shape[0] == 0) return vx_ok();
     VX_NEED_DATA(dev, out);

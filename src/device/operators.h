@@ -78,6 +78,7 @@ vx_status vx_add(vx_device *dev, vx_tensor x, vx_tensor y);
 vx_status vx_gate_add(vx_device *dev, vx_tensor x, vx_tensor y, vx_tensor gate, vx_tensor row);
 // vx_gate_add(x, y, gate, row), then vx_rms_norm_modulate(out, x, w, shift, scale, row, eps), bit for bit, in one pass over x:
 // how one half of a block ends and the next begins.   All as there; gate, y and out in x's format, out not x but perhaps y, row given.
+// Without shift and scale: vx_gate_add, then vx_rms_norm(out, x, w, eps, VX_NORM_ROUND_ONCE), in all formats that those two take.
 typedef struct vx_gate_add_norm_params {
     vx_tensor gate, w, shift, scale, row;
     float eps;

@@ -139,13 +139,19 @@ static vx_tensor tile_by_tile(const pass *p, vx_tensor t)
     return vx_tensor_split(t, 0, p->tiles->tokens);
 }
 
+// x += scale * y, and u = the norm of it with which the next half begins.
+static vx_status add(const pass *p, vx_tensor y, vx_tensor scale, const vx_tensor *norm)
+{
+    if (!norm) return vx_gate_add(p->dev, p->x, y, scale, (vx_tensor){ 0 });
+    return vx_gate_add_norm(p->dev, p->u, p->x, y, &(vx_gate_add_norm_params){ .gate = scale, .w = *norm, .eps = p->d->eps });
+}
+
 static vx_status attend(const pass *p, const vx_video_block *block)
 {
     const vx_video_decoder *d = p->d;
     const vx_video_decoder_config *g = &d->config;
     vx_tensor qkv = wide(p->tiles, p->rows, 3 * g->dim);
     vx_qk_norm_rope_params rotate = { .eps = d->eps, .cos = p->tiles->cos, .sin = p->tiles->sin };
-    VX_TRY(vx_rms_norm(p->dev, p->u, p->x, block->norm1, d->eps, VX_NORM_ROUND_ONCE));
     VX_TRY(vx_linear(p->dev, qkv, p->u, &block->qkv.weight));
     vx_tensor q = heads_of(d, qkv, &block->qkv, 0), k = heads_of(d, qkv, &block->qkv, 1), v = heads_of(d, qkv, &block->qkv, 2);
     VX_TRY(vx_qk_norm_rope(p->dev, q, k, &rotate)); // the table is one tile's
@@ -153,19 +159,19 @@ static vx_status attend(const pass *p, const vx_video_block *block)
                         tile_by_tile(p, v), NULL));
     vx_tensor y = wide(p->tiles, p->rows, g->dim); // q, k, v are read
     VX_TRY(vx_linear(p->dev, y, p->u, &block->out));
-    return vx_gate_add(p->dev, p->x, y, block->scale1, (vx_tensor){ 0 });
+    return add(p, y, block->scale1, &block->norm2);
 }
 
-static vx_status feed_forward(const pass *p, const vx_video_block *block)
+// next: the norm of the next block, NULL after the last
+static vx_status feed_forward(const pass *p, const vx_video_block *block, const vx_tensor *next)
 {
     const vx_video_decoder_config *g = &p->d->config;
     vx_tensor up = wide(p->tiles, p->rows, 2 * g->ffn), gated = vx_tensor_slice(p->tiles->gated, 0, 0, p->rows);
-    VX_TRY(vx_rms_norm(p->dev, p->u, p->x, block->norm2, p->d->eps, VX_NORM_ROUND_ONCE));
     VX_TRY(vx_linear(p->dev, up, p->u, &block->up));
     VX_TRY(vx_swiglu(p->dev, gated, up, block->gate_first));
     vx_tensor y = wide(p->tiles, p->rows, g->dim); // gate and value are read
     VX_TRY(vx_linear(p->dev, y, gated, &block->down));
-    return vx_gate_add(p->dev, p->x, y, block->scale2, (vx_tensor){ 0 });
+    return add(p, y, block->scale2, next);
 }
 
 // patch [T, h, w, c, dt, dy, dx] to pixels [frame, y, x, c], for latents [t0, t1) and their raw frames from `skip` on. Colour by
@@ -217,14 +223,17 @@ vx_status vx_video_tiles_run(const vx_video_decoder *decoder, vx_device *dev, co
 {
     const int64_t rows = count * tiles->tokens;
     const pass p = { decoder, dev, tiles, rows, vx_tensor_slice(tiles->x, 0, 0, rows), vx_tensor_slice(tiles->u, 0, 0, rows) };
-    for (int64_t i = 0; i < decoder->config.layers; i++) {
-        if (fetch && i + 1 < decoder->config.layers) {
+    const int64_t layers = decoder->config.layers;
+    if (layers > 0) VX_TRY(vx_rms_norm(dev, p.u, p.x, decoder->block[0].norm1, decoder->eps, VX_NORM_ROUND_ONCE));
+    for (int64_t i = 0; i < layers; i++) {
+        const vx_tensor *norm = i + 1 < layers ? &decoder->block[i + 1].norm1 : NULL;
+        if (fetch && norm) {
             char next[64];
             snprintf(next, sizeof next, "decoder.transformer_blocks.%d.", (int)(i + 1));
             vx_component_prefetch(decoder->component, tiles->act == VX_F32 ? dev : NULL, next);
         }
         VX_TRY_IN(attend(&p, &decoder->block[i]), "block %d", (int)i);
-        VX_TRY_IN(feed_forward(&p, &decoder->block[i]), "block %d", (int)i);
+        VX_TRY_IN(feed_forward(&p, &decoder->block[i], norm), "block %d", (int)i);
     }
     return vx_ok();
 }

@@ -110,15 +110,15 @@ static void denoiser(int64_t rows)
     vx_arena_reset(arena, mark);
 }
 
-// Eight tiles of the decoder at once: 7 x 16 x 16 patches and 4 registers each.
+// Fourteen tiles of the decoder at once: 7 x 16 x 16 patches, 4 registers and a zero token each.
 static void video_decoder(void)
 {
-    enum { ROWS = 8 * 1796, N = 2048, HEADS = 32, D = 64, F = 5632 };
+    enum { TOKENS = 1797, ROWS = 14 * TOKENS, N = 2048, HEADS = 32, D = 64, F = 8192 };
     const size_t mark = vx_arena_mark(arena);
     float last;
     vx_tensor x = T(VX_F32, ROWS, N), half = T(VX_F16, ROWS, N), w = T(VX_F32, N), gate = T(VX_F32, 1, N),
               u = T(VX_F16, ROWS, 2 * F), gated = T(VX_F16, ROWS, F), qkv = T(VX_F16, ROWS, 3 * HEADS * D),
-              cos = T(VX_F16, ROWS, 24), head = T(VX_F32, D);
+              cos = T(VX_F16, TOKENS, 24), head = T(VX_F32, D);
     const vx_tensor q = vx_tensor_split(vx_tensor_slice(qkv, 1, 0, N), 1, D),
                     k = vx_tensor_split(vx_tensor_slice(qkv, 1, N, 2 * N), 1, D);
     const vx_qk_norm_rope_params turn = { .q_weight = head, .k_weight = head, .eps = 1e-5f, .cos = cos, .sin = cos };
@@ -127,6 +127,8 @@ static void video_decoder(void)
     TIME("layer norm, f32", (double)ROWS * N * 8, vx_layer_norm(dev, x, x, w, w, 1e-5f));
     TIME("q/k norm and rotation, f16", (double)ROWS * N * 8, vx_qk_norm_rope(dev, q, k, &turn));
     TIME("gate and add, f16 to f32", (double)ROWS * N * 10, vx_gate_add(dev, x, half, gate, (vx_tensor){ 0 }));
+    TIME("gate, add and norm, f16 and f32", (double)ROWS * N * 12,
+         vx_gate_add_norm(dev, half, x, half, &(vx_gate_add_norm_params){ .gate = gate, .w = w, .eps = 1e-5f }));
     TIME("SwiGLU, f16", (double)ROWS * F * 6, vx_swiglu(dev, gated, u, true));
     vx_arena_reset(arena, mark);
 }

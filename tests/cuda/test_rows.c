@@ -340,10 +340,39 @@ static void half_products_meet_f32_rows(void **state)
                 assert_ok(vx_gate_add(cpu, x.host, y.host, gate.host, (vx_tensor){ 0 }));
                 assert_ok(vx_gate_add(cuda, x.far, y.far, gate.host, (vx_tensor){ 0 }));
                 same("gate_add", &x, false);
+                for (int narrow = 0; narrow < 2; narrow++) {
+                    both out = tensor(narrow ? VX_F16 : VX_F32, 0, 0, 50, n);
+                    const vx_gate_add_norm_params p = { .gate = gate.host, .w = vx_tensor_row(gate.host, 0), .eps = 1e-5f };
+                    poison(&out);
+                    assert_ok(vx_gate_add_norm(cpu, out.host, x.host, y.host, &p));
+                    assert_ok(vx_gate_add_norm(cuda, out.far, x.far, y.far, &p));
+                    same("gate_add_norm's x", &x, false);
+                    same("gate_add_norm", &out, false);
+                    drop(&out);
+                }
                 vx_device_forget(cuda, NULL, 0);
                 drop(&x), drop(&y), drop(&gate);
                 vx_arena_reset(arena, mark);
             }
+}
+
+// The shorter way of SwiGLU for f16: all 65,536 gates beside a value of one, those that need the longer way apart from the others.
+static void swiglu_of_every_f16_has_the_cpus_bits(void **state)
+{
+    (void)state;
+    const size_t mark = vx_arena_mark(arena);
+    both out = tensor(VX_F16, 0, 0, 256, 256), u = tensor(VX_F16, 0, 0, 256, 512);
+    for (int i = 0; i < 65536; i++) {
+        ((uint16_t *)u.block.data)[i / 256 * 512 + i % 256] = (uint16_t)i;
+        ((uint16_t *)u.block.data)[i / 256 * 512 + 256 + i % 256] = 0x3c00;
+    }
+    give(&u);
+    poison(&out);
+    assert_ok(vx_swiglu(cpu, out.host, u.host, true));
+    assert_ok(vx_swiglu(cuda, out.far, u.far, true));
+    same("swiglu of every f16", &out, false);
+    drop(&out), drop(&u);
+    vx_arena_reset(arena, mark);
 }
 
 static void positions_have_the_cpus_bits(void **state)
@@ -756,6 +785,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silu_of_every_bf16_has_the_known_hash),
+        cmocka_unit_test(swiglu_of_every_f16_has_the_cpus_bits),
         cmocka_unit_test(element_wise_results_are_pytorchs),
         cmocka_unit_test(heads_have_the_cpus_bits),
         cmocka_unit_test(every_class_of_values_has_the_cpus_bits),

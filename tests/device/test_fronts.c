@@ -103,6 +103,15 @@ static void gates_with_norms(void **state)
     expect("shift", WITH(shift, T(BF16, 3, 8)), VX_ERR_SHAPE, "shift");
     expect("scale's format", WITH(scale, T(F32, 2, 8)), VX_ERR_DTYPE, "scale");
     expect("no row map", WITH(row, NONE), VX_ERR_SHAPE, "row");
+    expect("shift alone", WITH(scale, NONE), VX_ERR_SHAPE, "scale");
+    expect("scale alone", WITH(shift, NONE), VX_ERR_SHAPE, "shift");
+    vx_gate_add_norm_params plain = { .gate = T(F16, 1, 8), .w = w, .eps = 1 };
+    expect("plain, half", vx_gate_add_norm(plan, T(F16, 3, 8), T(F32, 3, 8), T(F16, 3, 8), &plain), VX_OK, NULL);
+    expect("plain, y's format", vx_gate_add_norm(plan, T(F16, 3, 8), T(F32, 3, 8), T(BF16, 3, 8), &plain), VX_ERR_DTYPE, "y");
+    expect("plain, out's format", vx_gate_add_norm(plan, T(BF16, 3, 8), T(F32, 3, 8), T(F16, 3, 8), &plain), VX_ERR_DTYPE, "out");
+    expect("plain, gate's format", vx_gate_add_norm(plan, x, x, x, &plain), VX_ERR_DTYPE, "gate");
+    plain.row = T(I32, 2);
+    expect("plain, row", vx_gate_add_norm(plan, T(F16, 3, 8), T(F32, 3, 8), T(F16, 3, 8), &plain), VX_ERR_SHAPE, "row");
     expect("row's format", WITH(row, T(F32, 3)), VX_ERR_DTYPE, "row");
     uint16_t numbers[8] = { 0 };
     const vx_tensor same = vx_tensor_of(numbers, VX_BF16, 1, 8);

@@ -47,6 +47,41 @@ static void check_gate_add_norm(vx_tensor x, vx_tensor w, vx_tensor shift, vx_te
     rig_free(&y);
 }
 
+// Without modulation, f32 rows beside f16 ones and files' formats, one gate for all or one for each.
+static void gate_add_and_norm_are_the_parts_in_turn(void **state)
+{
+    (void)state;
+    static const struct {
+        vx_dtype x, y, out, gate, w;
+    } cases[] = { { VX_F32, VX_F16, VX_F16, VX_F32, VX_F32 },
+                  { VX_F32, VX_F32, VX_F32, VX_BF16, VX_BF16 },
+                  { VX_F32, VX_F16, VX_F32, VX_F16, VX_F16 },
+                  { VX_BF16, VX_BF16, VX_BF16, VX_BF16, VX_BF16 },
+                  { VX_F16, VX_F16, VX_F16, VX_F16, VX_F32 } };
+    for (size_t c = 0; c < 2 * sizeof cases / sizeof *cases; c++) {
+        const vx_dtype t = cases[c / 2].x;
+        enum { ROWS = 37, N = 264, TABLE = 3 };
+        vx_tensor x[2], out[2], y = rig_tensor(cases[c / 2].y, ROWS, N), gate = rig_tensor(cases[c / 2].gate, TABLE, N),
+                                w = rig_tensor(cases[c / 2].w, N), row = rig_tensor(VX_I32, ROWS);
+        rig_fill(y, 2, 2), rig_fill(gate, 3, 1), rig_fill(w, 4, 1);
+        for (int r = 0; r < ROWS; r++) ((int32_t *)row.data)[r] = r % TABLE;
+        for (int i = 0; i < 2; i++) {
+            x[i] = rig_tensor(t, ROWS, N);
+            rig_fill(x[i], 1, 3);
+            out[i] = rig_tensor(cases[c / 2].out, ROWS, N);
+        }
+        const vx_tensor map = c % 2 ? row : none;
+        assert_ok(vx_gate_add(dev, x[0], y, gate, map));
+        assert_ok(vx_rms_norm(dev, out[0], x[0], w, 1e-5f, VX_NORM_ROUND_ONCE));
+        assert_ok(
+            vx_gate_add_norm(dev, out[1], x[1], y, &(vx_gate_add_norm_params){ .gate = gate, .w = w, .row = map, .eps = 1e-5f }));
+        assert_memory_equal(x[0].data, x[1].data, vx_tensor_bytes(x[0]));
+        assert_memory_equal(out[0].data, out[1].data, vx_tensor_bytes(out[0]));
+        for (int i = 0; i < 2; i++) rig_free(&x[i]), rig_free(&out[i]);
+        rig_free(&y), rig_free(&gate), rig_free(&w), rig_free(&row);
+    }
+}
+
 static void norm_and_modulation_are_the_parts_in_turn(void **state)
 {
     (void)state;
@@ -233,6 +268,7 @@ static void no_rows_are_no_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gate_add_and_norm_are_the_parts_in_turn),
         cmocka_unit_test(norm_and_modulation_are_the_parts_in_turn),
         cmocka_unit_test(rms_norm_by_hand),
         cmocka_unit_test(rounding_twice_rounds_before_the_weight),

@@ -52,8 +52,10 @@ static void gate_add_norm_piece(void *ctx, int64_t piece, int worker)
     const struct gate_add_norm_job *job = ctx;
     const int64_t begin = piece * ROWS_OF_PIECE, end = vx_min_i64(begin + ROWS_OF_PIECE, job->args->add.x.shape[0]);
     (void)worker;
+    const vx_rms_norm_modulate_args *norm = &job->args->norm;
     job->kernels->gate_add(&job->args->add, begin, end);
-    job->kernels->rms_norm_modulate(&job->args->norm, begin, end);
+    if (norm->shift.rank) job->kernels->rms_norm_modulate(norm, begin, end);
+    else job->kernels->rms_norm(&(vx_rms_norm_args){ norm->out, norm->x, norm->w, norm->eps, VX_NORM_ROUND_ONCE }, begin, end);
 }
 
 vx_status vx_cpu_gate_add_norm(vx_device *dev, const vx_gate_add_norm_args *args)

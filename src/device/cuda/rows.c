@@ -37,7 +37,7 @@ static vx_status modulated_norm(vx_cuda *cuda, vx_k_norm *norm, const vx_rms_nor
     *norm = (vx_k_norm){
         .out = rows_of(args->out),
         .x = rows_of(args->x),
-        .row = args->row.data,
+        .row = args->row.rank ? args->row.data : NULL,
         .eps = args->eps,
         .rows = args->x.shape[0],
         .n = args->x.shape[1],

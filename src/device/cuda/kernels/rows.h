@@ -30,7 +30,7 @@ typedef struct vx_k_norm {
     int64_t rows, n;
 } vx_k_norm;
 cudaError_t vx_k_rms_norm(const vx_k_norm *a, cudaStream_t stream); // with shift: rms_norm_modulate
-// a->x += gate[row] * y before; of a->shift, a->scale and a->row, all given
+// a->x += gate[row] * y before; a->shift, a->scale and a->row are all given, or not the first two, then row may be NULL: row 0
 cudaError_t vx_k_gate_add_norm(const vx_k_norm *a, vx_k_rows y, vx_k_rows gate, cudaStream_t stream);
 cudaError_t vx_k_layer_norm(const vx_k_norm *a, cudaStream_t stream);
 

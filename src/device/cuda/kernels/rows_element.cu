@@ -125,23 +125,36 @@ cudaError_t vx_k_gate_add(vx_k_rows x, vx_k_rows y, vx_k_rows gate, const int32_
 
 // ---- activations ----
 
-static __device__ __noinline__ uint32_t silu_of_two(uint32_t w)
+template <vx_dtype T> static __device__ __noinline__ uint32_t silu_of_two(uint32_t w)
 {
-    const float low = vx_silu_inline(__uint_as_float(w << 16)), high = vx_silu_inline(__uint_as_float(w & 0xffff0000u));
-    return vx_f32_to_bf16(low) | (uint32_t)vx_f32_to_bf16(high) << 16;
+    const float low = vx_silu_inline(get<T>(&w, 0)), high = vx_silu_inline(get<T>(&w, 1));
+    return T == VX_BF16 ? vx_f32_to_bf16(low) | (uint32_t)vx_f32_to_bf16(high) << 16 : to_f16(low) | (uint32_t)to_f16(high) << 16;
 }
 
-// rn(silu(g)) of eight bf16. For |g| < 87 a shorter way to the same bits, all 65,536 of them (tests/cuda/test_rows.c): the
-// exponential without its last half ulp, and a quotient by the approximate reciprocal and one correction, which makes the result
-// the same for any reciprocal within 2 ulp. Half the instructions, and without it the arithmetic would outlast the memory.
-VX_DEVICE octet<VX_BF16> silu_octet(octet<VX_BF16> o)
+// No NaN among them, and none of magnitude 87 or more.
+VX_DEVICE bool all_small(octet<VX_BF16> o)
 {
-    float g[OCTET];
-    widen<VX_BF16>(g, o);
     __nv_bfloat162 most = __habs2(*(const __nv_bfloat162 *)&o.w[0]);
 #pragma unroll
     for (int j = 1; j < 4; j++) most = __hmax2_nan(most, __habs2(*(const __nv_bfloat162 *)&o.w[j]));
-    if (__hblt2(most, __float2bfloat162_rn(87.0f))) {
+    return __hblt2(most, __float2bfloat162_rn(87.0f));
+}
+VX_DEVICE bool all_small(octet<VX_F16> o)
+{
+    __half2 most = __habs2(*(const __half2 *)&o.w[0]);
+#pragma unroll
+    for (int j = 1; j < 4; j++) most = __hmax2_nan(most, __habs2(*(const __half2 *)&o.w[j]));
+    return __hblt2(most, __float2half2_rn(87.0f));
+}
+
+// rn(silu(g)) of eight bf16 or f16. For |g| < 87 a shorter way to the same bits, all 65,536 of them (tests/cuda/test_rows.c): the
+// exponential without its last half ulp, and a quotient by the approximate reciprocal and one correction, which makes the result
+// the same for any reciprocal within 2 ulp. Half the instructions, and without it the arithmetic would outlast the memory.
+template <vx_dtype T> VX_DEVICE octet<T> silu_octet(octet<T> o)
+{
+    float g[OCTET];
+    widen<T>(g, o);
+    if (all_small(o)) {
 #pragma unroll
         for (int j = 0; j < OCTET; j++) {
             const float t = __fmaf_rn(g[j], -VX_EXP_LOG2E, VX_MATHF_MAGIC);
@@ -161,19 +174,19 @@ VX_DEVICE octet<VX_BF16> silu_octet(octet<VX_BF16> o)
         }
     } else {
 #pragma unroll
-        for (int j = 0; j < 4; j++) o.w[j] = silu_of_two(o.w[j]);
+        for (int j = 0; j < 4; j++) o.w[j] = silu_of_two<T>(o.w[j]);
         return o;
     }
-    return pack<VX_BF16>(g);
+    return pack<T>(g);
 }
 
-template <vx_dtype T> VX_DEVICE octet<T> silu_octet(octet<T> o)
+VX_DEVICE octet<VX_F32> silu_octet(octet<VX_F32> o)
 {
     float g[OCTET];
-    widen<T>(g, o);
+    widen<VX_F32>(g, o);
 #pragma unroll
     for (int j = 0; j < OCTET; j++) g[j] = vx_silu_inline(g[j]);
-    return pack<T>(g);
+    return pack<VX_F32>(g);
 }
 
 template <vx_dtype T, int U, bool WIDE>

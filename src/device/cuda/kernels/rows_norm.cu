@@ -162,6 +162,109 @@ __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP, 4)
     normalise<VX_BF16, VX_BF16, KEEP, true, true>(own, a, r, modulation);
 }
 
+// ---- f32 rows beside f16 ones, without modulation: the video decoder's ----
+// A lane with eight f32 side by side would touch half a sector at a time. Here it takes fours l, l + 32, ..., and the sums wander: those
+// of vectors 0 to 15 lie in the even lanes, whose fours are a vector's first half; the second half is added in the lane beside it.
+// Likewise 16 to 31, whose fours follow. Between vectors a sum is back in the even lane.
+struct four {
+    float v[4];
+};
+
+VX_DEVICE four four_of(const vx_k_rows &r, const void *row, int i) // four i of a row that does not change
+{
+    four f;
+    if (r.dtype == VX_F32) {
+        const float4 a = __ldg((const float4 *)row + i);
+        f.v[0] = a.x, f.v[1] = a.y, f.v[2] = a.z, f.v[3] = a.w;
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++) f.v[j] = get_any(r.dtype, row, 4 * (int64_t)i + j);
+    }
+    return f;
+}
+
+VX_DEVICE float add_squares(float acc, const four &x)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) acc = __fmaf_rn(x.v[j], x.v[j], acc);
+    return acc;
+}
+
+VX_DEVICE float add_pair(float acc, const four &x)
+{
+    acc = __shfl_xor_sync(EVERYONE, add_squares(acc, x), 1);
+    return __shfl_xor_sync(EVERYONE, add_squares(acc, x), 1);
+}
+
+template <int FOURS>
+__global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP, 4)
+    gate_norm_half(const __grid_constant__ norm_job job, vx_k_rows y, vx_k_rows gate)
+{
+    constexpr int PART = 8;
+    static_assert(FOURS % PART == 0, "");
+    const vx_k_norm &a = job.a;
+    const int64_t r = (int64_t)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / WARP;
+    if (r >= a.rows) return;
+    const int lane = (int)threadIdx.x % WARP, fours = (int)(a.n / 4);
+    float4 *x = (float4 *)row_at(a.x, r);
+    const uint2 *added = (const uint2 *)row_at(y, r);
+    uint2 *out = (uint2 *)row_at(a.out, r);
+    const void *gates = row_at(gate, a.row ? a.row[r] : 0);
+    four own[FOURS];
+#pragma unroll
+    for (int k = 0; k < FOURS; k++) {
+        const int i = k * WARP + lane;
+        const float4 v = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f); // zeros change no sum
+        own[k].v[0] = v.x, own[k].v[1] = v.y, own[k].v[2] = v.z, own[k].v[3] = v.w;
+    }
+#pragma unroll
+    for (int part = 0; part < FOURS; part += PART) {
+        uint2 b[PART];
+#pragma unroll
+        for (int k = 0; k < PART; k++) {
+            const int i = (part + k) * WARP + lane;
+            if (i < fours) b[k] = added[i];
+        }
+#pragma unroll
+        for (int k = 0; k < PART; k++) {
+            const int i = (part + k) * WARP + lane;
+            if (i >= fours) continue;
+            const four g = four_of(gate, gates, i);
+            const float2 low = __half22float2(*(const __half2 *)&b[k].x), high = __half22float2(*(const __half2 *)&b[k].y);
+            const float p[4] = { low.x, low.y, high.x, high.y };
+            float *v = own[part + k].v;
+#pragma unroll
+            for (int j = 0; j < 4; j++) v[j] = v[j] + g.v[j] * p[j];
+            x[i] = make_float4(v[0], v[1], v[2], v[3]);
+        }
+    }
+    float lower = 0.0f, upper = 0.0f;
+#pragma unroll
+    for (int k = 0; k < FOURS; k += 2) {
+        lower = add_pair(lower, own[k]);
+        upper = add_pair(upper, own[k + 1]);
+    }
+    lower = __shfl_sync(EVERYONE, lower, 2 * lane % WARP);
+    upper = __shfl_sync(EVERYONE, upper, 2 * lane % WARP);
+    const float sum = tree32(lane < WARP / 2 ? lower : upper);
+    const float inv = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, (float)a.n) + a.eps));
+#pragma unroll
+    for (int k = 0; k < FOURS; k++) {
+        const int i = k * WARP + lane;
+        if (i >= fours) continue;
+        float *v = own[k].v;
+#pragma unroll
+        for (int j = 0; j < 4; j++) v[j] = v[j] * inv;
+        if (a.w.data) {
+            const four w = four_of(a.w, a.w.data, i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) v[j] = v[j] * w.v[j];
+        }
+        const __half2 low = __floats2half2_rn(v[0], v[1]), high = __floats2half2_rn(v[2], v[3]);
+        out[i] = make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high);
+    }
+}
+
 template <vx_dtype X, vx_dtype OUT, bool WIDE>
 __global__ void __launch_bounds__(ROWS_OF_BLOCK *WARP) layer_rows(const __grid_constant__ norm_job job)
 {
@@ -209,7 +312,7 @@ static norm_job job_of(const vx_k_norm *a, unsigned *blocks)
     return { *a, (int)((a->n + OCTET - 1) / OCTET) };
 }
 
-enum { MOST = 21, THREADS = ROWS_OF_BLOCK * WARP };
+enum { MOST = 21, MOST_FOURS = 16, THREADS = ROWS_OF_BLOCK * WARP };
 
 // Whether rows of bf16 stay in registers.
 static bool stays(const vx_k_norm *a, const norm_job &job)
@@ -255,8 +358,13 @@ cudaError_t vx_k_gate_add_norm(const vx_k_norm *a, vx_k_rows y, vx_k_rows gate, 
 {
     unsigned blocks;
     const norm_job job = job_of(a, &blocks);
-    if (a->x.dtype == VX_BF16 && stays(a, job) && is_wide(y) && is_wide(gate)) {
+    if (a->x.dtype == VX_BF16 && a->shift.data && stays(a, job) && is_wide(y) && is_wide(gate)) {
         gate_norm_rows<MOST><<<blocks, THREADS, 0, stream>>>(job, y, gate);
+        return cudaGetLastError();
+    }
+    const bool half = a->x.dtype == VX_F32 && a->out.dtype == VX_F16 && y.dtype == VX_F16;
+    if (half && all_wide(a) && a->n <= MOST_FOURS * 4 * WARP && is_wide(y) && is_wide(gate)) {
+        gate_norm_half<MOST_FOURS><<<blocks, THREADS, 0, stream>>>(job, y, gate);
         return cudaGetLastError();
     }
     const cudaError_t error = vx_k_gate_add(a->x, y, gate, a->row, a->rows, a->n, stream);
