@@ -1,27 +1,12 @@
 // Implicit products for convolutions (conv.h). Tiles of the packed weights [k][channels] and of the samples [k][positions] wait in
 // a ring of shared memory that cp.async fills; every thread sums a rectangle of TM channels x TN positions in registers. Samples
 // are gathered four bytes at a time: a tap shifts them by any number of columns, so that wider copies would not be aligned.
-#include "device/cuda/kernels/conv.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "device/cuda/kernels/conv_inside.h"
 
 namespace
 {
 
 enum { PAD_ROWS = 16 }; // of packed weights behind the last tap: the most that a step of k overhangs
-
-__host__ __device__ inline int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-__device__ inline float widen(const void *p, vx_k_format format, int64_t i)
-{
-    if (format == VX_K_BF16) return __bfloat162float(static_cast<const __nv_bfloat16 *>(p)[i]);
-    if (format == VX_K_F16) return __half2float(static_cast<const __half *>(p)[i]);
-    return static_cast<const float *>(p)[i];
-}
 
 // ---- packed weights: [phase][tap][channel in][channel out, `ld`] ----
 struct layout {
@@ -34,8 +19,8 @@ __host__ __device__ inline layout layout_of(const vx_k_conv &c)
 {
     layout l = {};
     l.phases = c.phases ? c.phases : 1;
-    l.skip = c.first_tap * c.taps[1] * c.taps[2];
-    l.taps = c.phases ? ceil_div(c.taps[2], c.phases) : c.taps[0] * c.taps[1] * c.taps[2] - l.skip;
+    l.skip = plane_taps(c).skip;
+    l.taps = plane_taps(c).most;
     l.phase_rows = (int64_t)l.taps * c.ci + PAD_ROWS;
     return l;
 }
@@ -46,22 +31,6 @@ __device__ inline void pack_bias(const vx_k_conv &c, int64_t rows, int ld)
     if (c.bias == nullptr || blockIdx.x > 0 || threadIdx.y > 0) return;
     const int o = blockIdx.y * 32 + threadIdx.x;
     if (o < c.co) c.packed[rows * ld + o] = widen(c.bias, c.bias_format, o * c.bias_stride);
-}
-
-// n / by for n < 2^31, with magic = ceil(2^32 / by): one too large at most.
-struct divider {
-    unsigned by, magic;
-};
-inline divider divider_of(int by)
-{
-    return { (unsigned)by, (unsigned)((((uint64_t)1 << 32) + (unsigned)by - 1) / (unsigned)by) }; // by 1: 0
-}
-__device__ inline unsigned quotient(unsigned n, divider d, unsigned *rest)
-{
-    unsigned q = d.by == 1 ? n : __umulhi(n, d.magic);
-    if (q * d.by > n) q--;
-    *rest = n - q * d.by;
-    return q;
 }
 
 // A block turns 32 output channels x 32 numbers of their rows of the weight, of which it reads only taps that are used.
@@ -144,85 +113,6 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int STAGES_, int BLOCKS_,
     static_assert(BN % THREADS == 0 || THREADS % BN == 0, "");
 };
 
-// What a block works on, the same for all its threads.
-struct place {
-    int frame, phase;       // of the output
-    int first, count;       // positions: the first of the tile, all of the frame or phase
-    int skip, taps;         // taps of the weight that this frame leaves out, and those that are left
-    int start, step, delta; // column of x: position * step + start + tap * delta
-    int width;              // positions in a row
-    const float *w;
-};
-
-template <typename S> __device__ inline place place_of(const vx_k_conv &c, int ld)
-{
-    const layout l = layout_of(c);
-    place p = {};
-    int plane;
-    if (c.phases) {
-        plane = ceil_div(ceil_div(c.out_columns, c.phases), S::BN);
-        p.phase = blockIdx.x / plane % c.phases;
-        p.frame = blockIdx.x / plane / c.phases;
-        const int reach = p.phase + c.pad[2], first = reach % c.phases;
-        p.taps = first < c.taps[2] ? (c.taps[2] - first - 1) / c.phases + 1 : 0;
-        p.start = reach / c.phases;
-        p.step = 1;
-        p.delta = -1;
-        p.count = p.width = (c.out_columns - p.phase + c.phases - 1) / c.phases;
-    } else {
-        plane = ceil_div(c.out_rows * c.out_columns, S::BN);
-        p.frame = blockIdx.x / plane;
-        const int before = c.pad[0] - p.frame * c.stride[0], kt = before > c.first_tap ? before : c.first_tap;
-        p.skip = kt * c.taps[1] * c.taps[2];
-        p.taps = l.taps + l.skip - p.skip;
-        p.start = -c.pad[2];
-        p.step = c.stride[2];
-        p.delta = c.dilation;
-        p.count = c.out_rows * c.out_columns;
-        p.width = c.out_columns;
-    }
-    p.first = blockIdx.x % plane * S::BN;
-    p.w = c.packed + (p.phase * l.phase_rows + (int64_t)(c.phases ? 0 : p.skip - l.skip) * c.ci) * ld + blockIdx.y * S::BM;
-    return p;
-}
-
-// Where number i of an axis of n stands: itself, its mirror image, or -1.
-__device__ inline int resolve(int i, int n, bool reflect)
-{
-    if (i >= 0 && i < n) return i;
-    if (!reflect) return -1;
-    return i < 0 ? -i : 2 * (n - 1) - i;
-}
-
-// A position that a thread gathers samples of.
-struct column {
-    int row, column; // of x, for the first tap; row INT_MIN / 2: beyond the last position
-};
-enum { NOWHERE = -(1 << 30) };
-
-// A tap of the weight; of a transposed convolution, the kx-th of its phase.
-struct tap_place {
-    int kt, ky, kx;
-};
-struct dividers {
-    divider channels, rows, columns, width; // channels in, taps over rows and over columns, output columns
-};
-__device__ inline tap_place tap_of(const vx_k_conv &c, int tap, const dividers &by)
-{
-    if (c.phases) return { 0, 0, tap };
-    unsigned kx, ky;
-    const unsigned kt = quotient(quotient((unsigned)tap, by.columns, &kx), by.rows, &ky);
-    return { (int)kt, (int)ky, (int)kx };
-}
-template <typename S> __device__ inline column column_of(const vx_k_conv &c, const dividers &by, const place &p, int i)
-{
-    const int n = p.first + (int)threadIdx.x % S::BN + i * S::THREADS;
-    if (n >= p.count) return { NOWHERE, 0 };
-    unsigned across = (unsigned)n;
-    const int down = c.phases ? 0 : (int)quotient((unsigned)n, by.width, &across);
-    return { down * c.stride[1] - c.pad[1], (int)across * p.step + p.start };
-}
-
 // The sample of channel 0 for a tap, NULL where there is none.
 __device__ inline const float *sample(const vx_k_conv &c, const place &p, column at, tap_place t)
 {
@@ -231,6 +121,11 @@ __device__ inline const float *sample(const vx_k_conv &c, const place &p, column
     if (y < 0 || x < 0) return nullptr;
     const int frame = p.frame * c.stride[0] + t.kt - c.pad[0];
     return c.x + frame * c.x_frame + y * c.x_row + x;
+}
+
+template <typename S> __device__ inline column column_of(const vx_k_conv &c, const dividers &by, const place &p, int i)
+{
+    return column_at(c, by, p, p.first + (int)threadIdx.x % S::BN + i * S::THREADS);
 }
 
 // Registers are short in the large tiles: there what only a new tap needs is found again then.
@@ -370,14 +265,16 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     constexpr int ACROSS = S::BN / S::TN / S::WX;
     const int tx = warp % ACROSS * S::WX + lane % S::WX, ty = warp / ACROSS * S::WY + lane / S::WX;
-    const place p = place_of<S>(c, ld);
+    const layout l = layout_of(c);
+    const place p = place_of(c, blockIdx.x, S::BN);
     gather<S> g = {};
     if (S::KEEPS) {
 #pragma unroll
         for (int i = 0; i < S::COLUMNS; i++) g.at[i] = column_of<S>(c, by, p, i);
     }
     const int steps = ceil_div(p.taps * c.ci, S::BK);
-    const float *w = p.w;
+    const int64_t row = p.phase * l.phase_rows + (int64_t)(c.phases ? 0 : p.skip - l.skip) * c.ci;
+    const float *w = c.packed + row * ld + blockIdx.y * S::BM;
     float sum[S::TM][S::TN] = {};
 #pragma unroll
     for (int s = 0; s < S::STAGES - 1; s++) {
@@ -402,7 +299,6 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         now = now + 1 == S::STAGES ? 0 : now + 1;
         next = next + 1 == S::STAGES ? 0 : next + 1;
     }
-    const layout l = layout_of(c);
     write<S>(c, p, c.bias ? c.packed + l.phase_rows * l.phases * ld : nullptr, ty, tx, wide, sum);
 }
 
@@ -435,12 +331,8 @@ template <typename S> cudaError_t launch(const vx_k_conv &c, cudaStream_t stream
         const divider taps = divider_of(c.taps[0] * c.taps[1] * c.taps[2]);
         pack<<<dim3((unsigned)((numbers + 31) / 32), lines), pack_block, 0, stream>>>(c, ld, taps);
     }
-    const int positions = c.phases ? ceil_div(c.out_columns, c.phases) : c.out_rows * c.out_columns;
-    const unsigned planes = (unsigned)c.out_frames * (unsigned)(c.phases ? c.phases : 1);
-    const dim3 grid(planes * (unsigned)ceil_div(positions, S::BN), ld / S::BM);
-    const dividers by = { divider_of(c.ci > 0 ? c.ci : 1), divider_of(c.taps[1]), divider_of(c.taps[2]),
-                          divider_of(c.out_columns) };
-    convolve<S><<<grid, S::THREADS, 0, stream>>>(c, by, ld, can_write_wide(c));
+    const dim3 grid((unsigned)(planes_of(c) * ceil_div(positions_of(c), S::BN)), ld / S::BM);
+    convolve<S><<<grid, S::THREADS, 0, stream>>>(c, dividers_of(c), ld, can_write_wide(c));
     return cudaGetLastError();
 }
 
