@@ -246,6 +246,7 @@ struct vx_device {
     const char *name;          // "cpu", "plan", "trace"
     bool computes;             // tensors must have data
     bool far;                  // its memory cannot be read by the host
+    bool has_parts, parts;     // products by parts: can they be had, are they wanted
     const volatile int *watch; // borrowed; NULL: nobody cancels
 };
 

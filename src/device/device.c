@@ -29,6 +29,16 @@ void vx_device_watch(vx_device *dev, const volatile int *flag)
     dev->watch = flag;
 }
 
+void vx_device_parts(vx_device *dev, bool on)
+{
+    dev->parts = on;
+}
+
+bool vx_device_has_parts(const vx_device *dev)
+{
+    return dev->has_parts;
+}
+
 vx_status vx_device_reserve(vx_device *dev, size_t scratch_bytes)
 {
     return dev->ops->reserve(dev, scratch_bytes);

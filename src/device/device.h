@@ -85,6 +85,13 @@ int vx_device_threads(const vx_device *dev);
 // *flag != 0 makes the next operator return VX_ERR_CANCELLED. NULL takes it away. Borrowed.
 void vx_device_watch(vx_device *dev, const volatile int *flag);
 
+// ---- products by parts ----
+// on: convolutions may put a product of two f32 together from products of their halves (22 digits of 24 in all), where the device
+// has matrix units for that; operators.h says what holds then. Off, and on the CPU, every product is an f32's own. Scratch that a
+// plan counts is that of the setting at the time. Of a trace device, the setting of the device inside it counts.
+void vx_device_parts(vx_device *dev, bool on); // default off
+bool vx_device_has_parts(const vx_device *dev);
+
 // ---- memory ----
 // Device memory is asked for before work starts; operators take scratch from what vx_device_reserve set aside and grow it
 // only when a plan was too small (which the tests count as a fault).

@@ -149,6 +149,11 @@ vx_status vx_attention(vx_device *dev, vx_tensor out, vx_tensor q, vx_tensor k, 
 // ---- convolution and audio, f32 ----
 // A line is a signal over time. Where [c, l] stands, [c, lines, l] is taken too, by all tensors of the call alike: lines that share
 // the weights and know nothing of each other (the channels of a clip). Each has the bits of a call of its own.
+// Sums are as said below, an fma for every product, unless the device has matrix units and was told that products may go by parts
+// (vx_device_parts). Then a device may choose by shape to sum in its own order, and to leave of every product 2^-21 of its size and
+// 2^-28 of the greatest |x| of the tensor times |w|. A number's bits still do not depend on runs or on how many positions there are;
+// on other numbers of x only where these move the greatest |x| out of [2^-8, 2^15), or move it there. A result that meets NaN or
+// infinity is NaN or infinite in both, not always the same.
 typedef struct vx_conv1d_params {
     int64_t stride, padding, dilation; // 0 = 1, 0, 1
     vx_tensor bias;                    // [out channels] f32 or rank 0

@@ -1,6 +1,8 @@
 // Convolutions and the alias-free activation at the released VAEs' sizes: every layer with every tile, in TFLOP/s with the packing
 // of weights, and what a network's convolutions take with the tiles that the device picks. Graph replays, medians, random data.
-//   bench_conv [image|clip|decode|encode]...
+// `parts`: the same for products by parts, beside the time by fma; errors of both against sums in f64, in relative L2.
+//   bench_conv [parts] [image|clip|decode|encode]...
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +98,11 @@ static const layer encode[] = {
 
 typedef struct bench {
     float *x, *w, *out, *packed, *bias;
-    size_t packed_floats;
+    size_t packed_floats, parts_bytes;
+    void *parts;
     cudaStream_t stream;
     int multiprocessors;
+    vx_cuda card;
 } bench;
 
 static void fill(float *to, size_t count, unsigned seed, float scale)
@@ -209,6 +213,11 @@ static cudaError_t run_snake(const void *what, int how, cudaStream_t stream)
     return vx_k_snake_alias_free(what, stream);
 }
 
+static cudaError_t run_parts(const void *what, int how, cudaStream_t stream)
+{
+    return vx_k_parts_run(what, (vx_k_parts_tile)(how / 2), how % 2, stream);
+}
+
 static const char *const tile_names[VX_K_CONV_TILES] = { "128x128", "128x64", "64x128", "64x64", "64x32",
                                                          "32x32",   "32x128", "16x256", "8x512" };
 
@@ -250,6 +259,124 @@ static void run_network(const bench *b, const char *name, const layer *layers, i
            flop / picked * 1e-6, best_sum * 1e-3);
 }
 
+// ---- by parts ----
+enum { WAYS = 2 * VX_K_PARTS_TILES }; // tile, and a block for each segment
+static const char *const way_names[WAYS] = { "128x128", "each", "128x64",   "each", "64x128",  "each", "64x64",  "each",
+                                             "32x128",  "each", "g128x128", "each", "g128x64", "each", "g64x64", "each" };
+
+// Some outputs by sums in f64, and how far others are from them in relative L2.
+enum { SAMPLES = 400 };
+typedef struct truth {
+    int64_t at[SAMPLES];
+    double sum[SAMPLES];
+} truth;
+
+static void find_truth(const bench *b, const vx_k_conv *c, truth *t)
+{
+    static float *x, *w;
+    const size_t inputs = (size_t)c->ci * (size_t)c->x_channel, taps = (size_t)c->taps[0] * c->taps[1] * c->taps[2];
+    if (!x) x = malloc((size_t)MOST_FLOATS * sizeof *x), w = malloc((size_t)MOST_WEIGHTS * sizeof *w);
+    need(cudaMemcpy(x, b->x, inputs * sizeof *x, cudaMemcpyDeviceToHost), "copy");
+    need(cudaMemcpy(w, b->w, (size_t)c->ci * c->co * taps * sizeof *w, cudaMemcpyDeviceToHost), "copy");
+    uint64_t seed = 5;
+    for (int i = 0; i < SAMPLES; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const int64_t at = (int64_t)((seed >> 16) % (uint64_t)(c->out_channel * c->co)), n = at % c->out_channel;
+        const int o = (int)(at / c->out_channel), f = (int)(n / c->out_frame), row = (int)(n % c->out_frame / c->out_row);
+        const int column = (int)(n % c->out_row);
+        double sum = 0;
+        for (size_t k = 0; k < taps; k++) {
+            const int kt = (int)(k / ((size_t)c->taps[1] * c->taps[2])), ky = (int)(k / c->taps[2]) % c->taps[1];
+            const int kx = (int)(k % c->taps[2]), frame = f * c->stride[0] + kt - c->pad[0];
+            int y = row * c->stride[1] + ky - c->pad[1], z = column * c->stride[2] + kx * c->dilation - c->pad[2];
+            if (kt < c->first_tap || frame < 0) continue;
+            if (c->phases) {
+                if ((column + c->pad[2] - kx) % c->phases || column + c->pad[2] < kx) continue;
+                z = (column + c->pad[2] - kx) / c->phases;
+            }
+            if (c->reflect && y < 0) y = -y;
+            if (c->reflect && z < 0) z = -z;
+            if (c->reflect && y >= c->rows) y = 2 * (c->rows - 1) - y;
+            if (c->reflect && z >= c->columns) z = 2 * (c->columns - 1) - z;
+            if (y < 0 || y >= c->rows || z < 0 || z >= c->columns) continue;
+            for (int i2 = 0; i2 < c->ci; i2++) {
+                const size_t weight = c->phases ? ((size_t)i2 * c->co + o) * taps + k : ((size_t)o * c->ci + i2) * taps + k;
+                sum += (double)w[weight] * x[i2 * c->x_channel + frame * c->x_frame + y * c->x_row + z];
+            }
+        }
+        float bias;
+        need(cudaMemcpy(&bias, b->bias + o, sizeof bias, cudaMemcpyDeviceToHost), "copy");
+        t->at[i] = at;
+        t->sum[i] = sum + bias;
+    }
+}
+
+static double error_of(const vx_k_conv *c, const truth *t)
+{
+    double difference = 0, norm = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        float found;
+        need(cudaMemcpy(&found, c->out + t->at[i], sizeof found, cudaMemcpyDeviceToHost), "copy");
+        difference += (found - t->sum[i]) * (found - t->sum[i]);
+        norm += t->sum[i] * t->sum[i];
+    }
+    return sqrt(difference / norm);
+}
+
+static void run_by_parts(const bench *b, const char *name, const layer *layers, int count)
+{
+    double sum = 0, best_sum = 0, flop = 0, worst[2] = { 0, 0 };
+    static truth exact;
+    printf("%-18s", name);
+    for (int i = 0; i < WAYS; i++) printf(" %7s", way_names[i]);
+    printf("  fma, us; as chosen: us, share of the fastest; error of fma, of parts\n");
+    for (int i = 0; i < count; i++) {
+        const layer *l = &layers[i];
+        vx_k_conv c = conv_of(b, l);
+        vx_cuda_parts how;
+        const double work = flop_of(l, &c);
+        const int pick = vx_cuda_conv_pick(&c, b->multiprocessors), segments = vx_k_parts_segments(&c);
+        const bool takes = vx_cuda_conv_parts(&b->card, &c, &how);
+        const double fma = time_of(b, run_conv, &c, pick, 3);
+        double chosen = fma, best = fma, error[2] = { 0, 0 };
+        printf("%-18s", l->name);
+        if (c.ci >= 16) {
+            find_truth(b, &c, &exact);
+            error[0] = error_of(&c, &exact);
+            for (int k = 0; k < WAYS; k++) {
+                const bool each = k % 2;
+                const vx_k_parts_tile tile = (vx_k_parts_tile)(k / 2);
+                if ((each && (segments < 2 || vx_k_parts_scratch(&c, true) > b->parts_bytes)) ||
+                    vx_k_parts_channels(tile) > 2 * (l->co < 16 ? 16 : l->co) || vx_k_parts_channels(tile) * 16 < l->co) {
+                    printf(" %7s", "");
+                    continue;
+                }
+                c.packed = b->parts;
+                if (vx_k_parts_scratch(&c, each) > b->parts_bytes) printf("(scratch)"), exit(1);
+                const double us = time_of(b, run_parts, &c, k, 3);
+                if (us < best) best = us;
+                if (takes && how.tile == tile && how.each == each) {
+                    chosen = us;
+                    error[1] = error_of(&c, &exact);
+                }
+                printf(" %7.2f", work / us * 1e-6);
+                fflush(stdout);
+            }
+        } else {
+            printf("%*s", 8 * WAYS, "");
+        }
+        printf("  %7.1f %-7s%s %7.1f %5.2f %8.1e %8.1e\n", fma, takes ? way_names[2 * how.tile] : "fma",
+               takes && how.each ? "e" : " ", chosen, best / chosen, error[0], error[1]);
+        for (int k = 0; k < 2; k++) worst[k] = error[k] > worst[k] ? error[k] : worst[k];
+        sum += chosen * l->count;
+        best_sum += best * l->count;
+        flop += work * l->count;
+    }
+    printf("%-18s %.1f GFLOP: %.3f ms as chosen (%.1f TFLOP/s), %.3f ms with the fastest; errors at most %.1e by fma, %.1e by "
+           "parts\n\n",
+           name, flop * 1e-9, sum * 1e-3, flop / sum * 1e-6, best_sum * 1e-3, worst[0], worst[1]);
+}
+
 static void run_snakes(const bench *b)
 {
     static const int channels[] = { 512, 256, 128, 64, 32, 16, 8 };
@@ -287,15 +414,18 @@ int main(int argc, char **argv)
         printf("no CUDA device: skipped\n");
         return 77;
     }
-    bench b = { .packed_floats = (size_t)MOST_WEIGHTS };
+    bench b = { .packed_floats = (size_t)MOST_WEIGHTS, .parts_bytes = (size_t)1 << 30 };
     struct cudaDeviceProp properties;
     need(cudaGetDeviceProperties(&properties, 0), "device");
     b.multiprocessors = properties.multiProcessorCount;
+    b.card = (vx_cuda){ .multiprocessors = b.multiprocessors, .shared = (int)properties.sharedMemPerBlockOptin };
+    b.card.groups = properties.major == 9 && vx_k_parts_groups();
     need(cudaStreamCreate(&b.stream), "stream");
     need(cudaMalloc((void **)&b.x, MOST_FLOATS * sizeof(float)), "memory");
     need(cudaMalloc((void **)&b.out, MOST_FLOATS * sizeof(float)), "memory");
     need(cudaMalloc((void **)&b.w, MOST_WEIGHTS * sizeof(float)), "memory");
     need(cudaMalloc((void **)&b.packed, b.packed_floats * sizeof(float)), "memory");
+    need(cudaMalloc(&b.parts, b.parts_bytes), "memory");
     need(cudaMalloc((void **)&b.bias, 4096 * sizeof(float)), "memory");
     fill(b.x, MOST_FLOATS, 1, 1.0f);
     fill(b.w, MOST_WEIGHTS, 2, 0.1f);
@@ -310,12 +440,15 @@ int main(int argc, char **argv)
         const layer *layers;
         size_t count;
     } networks[] = { NETWORK(image), NETWORK(clip), NETWORK(decode), NETWORK(encode) };
+    int parts = 0;
+    for (int a = 1; a < argc; a++) parts |= strcmp(argv[a], "parts") == 0;
     for (int i = 0; i < 4; i++) {
-        int wanted = argc < 2;
+        int wanted = argc < 2 + parts;
         for (int a = 1; a < argc; a++) wanted |= strcmp(argv[a], networks[i].name) == 0;
         if (!wanted) continue;
-        run_network(&b, networks[i].name, networks[i].layers, (int)networks[i].count);
-        if (networks[i].layers == decode) run_snakes(&b);
+        if (!parts) run_network(&b, networks[i].name, networks[i].layers, (int)networks[i].count);
+        else run_by_parts(&b, networks[i].name, networks[i].layers, (int)networks[i].count);
+        if (networks[i].layers == decode && !parts) run_snakes(&b);
     }
     return 0;
 }

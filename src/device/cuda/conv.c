@@ -46,10 +46,9 @@ static const struct rate rates[VX_K_CONV_TILES] = {
 
 // Time of the multiprocessor with the most blocks, in units of its peak; sums are never split, so a small output fills the chip
 // by small tiles or not at all.
-static double cost(vx_k_conv_tile tile, int64_t channels, int64_t positions, int64_t planes, int multiprocessors)
+static double cost(const struct rate *r, int64_t m, int64_t n, int64_t channels, int64_t positions, int64_t planes,
+                   int multiprocessors)
 {
-    const struct rate *r = &rates[tile];
-    const int64_t m = vx_k_conv_tile_channels(tile), n = vx_k_conv_tile_positions(tile);
     const int64_t blocks = vx_ceil_div(channels, m) * vx_ceil_div(positions, n) * planes;
     const int64_t most = vx_ceil_div(blocks, multiprocessors), last = most % r->blocks, rounds = most / r->blocks;
     const double step = (r->full - r->alone) / (r->blocks > 1 ? r->blocks - 1 : 1);
@@ -58,14 +57,20 @@ static double cost(vx_k_conv_tile tile, int64_t channels, int64_t positions, int
     return time * (double)(m * n);
 }
 
+static double cost_of(vx_k_conv_tile tile, int64_t channels, int64_t positions, int64_t planes, int multiprocessors)
+{
+    return cost(&rates[tile], vx_k_conv_tile_channels(tile), vx_k_conv_tile_positions(tile), channels, positions, planes,
+                multiprocessors);
+}
+
 vx_k_conv_tile vx_cuda_conv_pick(const vx_k_conv *c, int multiprocessors)
 {
     const int64_t positions = c->phases ? vx_ceil_div(c->out_columns, c->phases) : (int64_t)c->out_rows * c->out_columns;
     const int64_t planes = (int64_t)c->out_frames * (c->phases ? c->phases : 1);
     vx_k_conv_tile best = VX_K_CONV_128X128;
-    double least = cost(best, c->co, positions, planes, multiprocessors);
+    double least = cost_of(best, c->co, positions, planes, multiprocessors);
     for (int i = 1; i < VX_K_CONV_TILES; i++) {
-        const double now = cost((vx_k_conv_tile)i, c->co, positions, planes, multiprocessors);
+        const double now = cost_of((vx_k_conv_tile)i, c->co, positions, planes, multiprocessors);
         if (now >= least) continue;
         best = (vx_k_conv_tile)i;
         least = now;
@@ -73,11 +78,63 @@ vx_k_conv_tile vx_cuda_conv_pick(const vx_k_conv *c, int multiprocessors)
     return best;
 }
 
+// The same for products by parts.
+static const struct rate parts_rates[VX_K_PARTS_TILES] = {
+    [VX_K_PARTS_128X128] = { 0.60f, 0.60f, 1 },      [VX_K_PARTS_128X64] = { 0.34f, 0.55f, 2 },
+    [VX_K_PARTS_64X128] = { 0.35f, 0.55f, 2 },       [VX_K_PARTS_64X64] = { 0.26f, 0.60f, 3 },
+    [VX_K_PARTS_32X128] = { 0.25f, 0.50f, 3 },       [VX_K_PARTS_GROUP_128X128] = { 1.00f, 1.00f, 1 },
+    [VX_K_PARTS_GROUP_128X64] = { 0.80f, 0.80f, 1 }, [VX_K_PARTS_GROUP_64X64] = { 0.45f, 0.80f, 2 },
+};
+
+// Which tiles there are, by channels out alone: other instructions have other bits, and these must not depend on positions.
+static bool offers(const vx_cuda *cuda, const vx_k_conv *c, vx_k_parts_tile tile)
+{
+    const bool group = tile >= VX_K_PARTS_GROUP_128X128;
+    return group == (cuda->groups && c->co > 32);
+}
+
+bool vx_cuda_conv_parts(const vx_cuda *cuda, const vx_k_conv *c, vx_cuda_parts *how)
+{
+    const int64_t positions = c->phases ? vx_ceil_div(c->out_columns, c->phases) : (int64_t)c->out_rows * c->out_columns;
+    const int64_t planes = (int64_t)c->out_frames * (c->phases ? c->phases : 1), segments = vx_k_parts_segments(c);
+    const int64_t taps = (int64_t)c->taps[0] * c->taps[1] * c->taps[2], k = c->ci * (c->phases ? taps / c->phases : taps);
+    if (c->ci < 32 || c->co < 16 || k < 128 || c->frames == 0 || c->rows == 0 || c->columns == 0) return false;
+    double least = -1;
+    for (int i = 0; i < VX_K_PARTS_TILES; i++) {
+        if (!offers(cuda, c, (vx_k_parts_tile)i)) continue;
+        for (int each = 0; each < (segments > 1 ? 2 : 1); each++) {
+            if (vx_k_parts_shared(c, (vx_k_parts_tile)i, each) > cuda->shared) continue;
+            const int m = vx_k_parts_channels((vx_k_parts_tile)i), n = vx_k_parts_positions((vx_k_parts_tile)i);
+            double now = cost(&parts_rates[i], m, n, c->co, positions, each ? planes * segments : planes, cuda->multiprocessors);
+            // Sums that are written and read again, and one more launch.
+            if (each) now = now / (double)segments + 0.06 * (double)(c->co * positions * planes) / cuda->multiprocessors;
+            if (least >= 0 && now >= least) continue;
+            *how = (vx_cuda_parts){ (vx_k_parts_tile)i, each };
+            least = now;
+        }
+    }
+    return least >= 0;
+}
+
+static bool by_parts(const vx_cuda *cuda, const vx_k_conv *c, vx_cuda_parts *how)
+{
+    return cuda->base.parts && vx_cuda_conv_parts(cuda, c, how);
+}
+
+size_t vx_cuda_conv_scratch(const vx_device *dev, const vx_k_conv *c)
+{
+    vx_cuda_parts how;
+    if (by_parts(vx_cuda_of_const(dev), c, &how)) return vx_k_parts_scratch(c, how.each);
+    return vx_k_conv_packed(c) * sizeof(float);
+}
+
 vx_status vx_cuda_conv_run(vx_cuda *cuda, vx_k_conv *c, const char *op)
 {
     void *scratch;
-    VX_TRY(vx_cuda_scratch(cuda, vx_k_conv_packed(c) * sizeof(float), &scratch));
+    vx_cuda_parts how;
+    VX_TRY(vx_cuda_scratch(cuda, vx_cuda_conv_scratch(&cuda->base, c), &scratch));
     c->packed = scratch;
+    if (by_parts(cuda, c, &how)) return vx_cuda_status(vx_k_parts_run(c, how.tile, how.each, cuda->stream), op);
     return vx_cuda_status(vx_k_conv_run(c, vx_cuda_conv_pick(c, cuda->multiprocessors), cuda->stream), op);
 }
 
@@ -122,10 +179,10 @@ static vx_k_conv line_of(const vx_conv1d_args *a, bool transposed)
     return c;
 }
 
-static size_t scratch_of(const vx_conv1d_args *args, bool transposed)
+static size_t scratch_of(const vx_device *dev, const vx_conv1d_args *args, bool transposed)
 {
     const vx_k_conv c = line_of(args, transposed);
-    return vx_k_conv_packed(&c) * sizeof(float);
+    return vx_cuda_conv_scratch(dev, &c);
 }
 
 static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed, const char *op)
@@ -138,13 +195,11 @@ static vx_status run(vx_device *dev, const vx_conv1d_args *args, bool transposed
 
 size_t vx_cuda_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
 {
-    (void)dev;
-    return scratch_of(args, false);
+    return scratch_of(dev, args, false);
 }
 size_t vx_cuda_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args)
 {
-    (void)dev;
-    return scratch_of(args, true);
+    return scratch_of(dev, args, true);
 }
 vx_status vx_cuda_conv1d(vx_device *dev, const vx_conv1d_args *args)
 {

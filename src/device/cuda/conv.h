@@ -11,7 +11,16 @@ vx_status vx_cuda_conv_check(const char *op, const vx_tensor *tensors, int count
 vx_status vx_cuda_conv_weights(vx_cuda *cuda, vx_k_conv *c, vx_tensor w, vx_tensor bias);
 // The tile that is expected to be fastest on so many multiprocessors.
 vx_k_conv_tile vx_cuda_conv_pick(const vx_k_conv *c, int multiprocessors);
-// Takes scratch, picks a tile, runs.
+// By parts: with which tile, and whether every segment of a sum has a block of its own.
+typedef struct vx_cuda_parts {
+    vx_k_parts_tile tile;
+    bool each;
+} vx_cuda_parts;
+// Whether products by parts are worth their way for this shape, and how. Never looks at how far the card is otherwise busy.
+bool vx_cuda_conv_parts(const vx_cuda *cuda, const vx_k_conv *c, vx_cuda_parts *how);
+// Bytes that vx_cuda_conv_run will take.
+size_t vx_cuda_conv_scratch(const vx_device *dev, const vx_k_conv *c);
+// Takes scratch, picks kernel and tile, runs.
 vx_status vx_cuda_conv_run(vx_cuda *cuda, vx_k_conv *c, const char *op);
 
 #endif

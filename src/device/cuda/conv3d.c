@@ -42,9 +42,8 @@ static vx_k_conv volume_of(const vx_conv3d_args *a)
 
 size_t vx_cuda_conv3d_scratch(const vx_device *dev, const vx_conv3d_args *args)
 {
-    (void)dev;
     const vx_k_conv c = volume_of(args);
-    return vx_k_conv_packed(&c) * sizeof(float);
+    return vx_cuda_conv_scratch(dev, &c);
 }
 
 vx_status vx_cuda_conv3d(vx_device *dev, const vx_conv3d_args *args)

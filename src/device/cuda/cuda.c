@@ -2,6 +2,7 @@
 #include "device/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "device/cuda/kernels/conv.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -290,6 +291,7 @@ static vx_status open_all(vx_cuda *cuda)
     VX_TRY(vx_cuda_status(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "CUDA device"));
     VX_TRY(vx_cuda_stage_open(cuda));
     VX_TRY(vx_cuda_weights_open(cuda));
+    cuda->groups = cuda->sm == 90 && vx_k_parts_groups();
     VX_TRY(vx_cuda_blas_open(cuda));
     vx_cuda_dnn_open(cuda);
     if (cuda->attention == VX_ATTENTION_CUDNN) VX_TRY_IN(vx_cuda_dnn_found(cuda), "attention by cuDNN");
@@ -305,11 +307,12 @@ vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params)
     VX_TRY(look_at_device(&properties, &devices, p.ordinal));
     vx_cuda *cuda = vx_alloc_array(1, sizeof *cuda);
     VX_NEED_MEMORY(cuda, "the CUDA device");
-    cuda->base = (vx_device){ .ops = &cuda_ops, .name = "cuda", .computes = true, .far = true };
+    cuda->base = (vx_device){ .ops = &cuda_ops, .name = "cuda", .computes = true, .far = true, .has_parts = true };
     cuda->ordinal = p.ordinal;
     cuda->sm = 10 * properties.major + properties.minor;
     cuda->multiprocessors = properties.multiProcessorCount;
     cuda->memory = properties.totalGlobalMem;
+    cuda->shared = (int)properties.sharedMemPerBlockOptin;
     cuda->attention = p.attention;
     cuda->graphs = true;
     cuda->short_products = VX_CUDA_SHORT_PRODUCTS;

@@ -36,6 +36,8 @@ typedef struct vx_cuda_block {
 typedef struct vx_cuda {
     vx_device base;
     int ordinal, sm, multiprocessors; // sm 90: compute capability 9.0
+    int shared;                       // bytes of a multiprocessor's memory that one block may take
+    bool groups;                      // convolutions' products by warpgroups: a Hopper, and built for it
     char isa[16];                     // "sm_90"
     uint64_t memory;                  // of the card
     cudaStream_t stream;              // all operators, in order

@@ -60,6 +60,33 @@ size_t vx_k_conv_packed(const vx_k_conv *c);
 // Two launches: weights and bias are widened and laid out by k, then the products.
 cudaError_t vx_k_conv_run(const vx_k_conv *c, vx_k_conv_tile tile, cudaStream_t stream);
 
+// ---- by parts, on matrix units (sm_80 and newer) ----
+// The same convolution with products of f32 put together from three of f16, summed in f32 in one order: the same bits on every run,
+// whatever the tile and whatever `each`. What is left of a sum's accuracy stands in docs/numerics.md. There must be samples.
+typedef enum vx_k_parts_tile {
+    VX_K_PARTS_128X128,
+    VX_K_PARTS_128X64,
+    VX_K_PARTS_64X128,
+    VX_K_PARTS_64X64,
+    VX_K_PARTS_32X128,
+    VX_K_PARTS_GROUP_128X128, // of warpgroups: Hopper's alone
+    VX_K_PARTS_GROUP_128X64,
+    VX_K_PARTS_GROUP_64X64,
+    VX_K_PARTS_TILES
+} vx_k_parts_tile;
+// Whether the device that is set, a Hopper, has the kernels of its own in this program.
+bool vx_k_parts_groups(void);
+int vx_k_parts_channels(vx_k_parts_tile tile);
+int vx_k_parts_positions(vx_k_parts_tile tile);
+// A sum is cut into segments of so many steps of 32 numbers of k.
+enum { VX_K_PARTS_SEGMENT = 64 };
+int vx_k_parts_segments(const vx_k_conv *c);
+int vx_k_parts_shared(const vx_k_conv *c, vx_k_parts_tile tile, bool each); // bytes of shared memory of a block
+// each: a block for every segment, and a launch that adds them up; else a block runs all of its tile's.
+size_t vx_k_parts_scratch(const vx_k_conv *c, bool each); // bytes at c->packed
+// Three launches: samples; weights, and samples once more where their range demands it; products.
+cudaError_t vx_k_parts_run(const vx_k_conv *c, vx_k_parts_tile tile, bool each, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif
