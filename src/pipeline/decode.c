@@ -165,6 +165,7 @@ static vx_status decode(vx_job *job, const sink *to)
     VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
+    (void)vx_job_parts(job);
     vx_status s = vx_ok();
     if (job->have_audio && to->sound) s = decode_sound(job, to);
     if (s.code) s = vx_within(s, "decode_audio");

@@ -27,6 +27,7 @@ static vx_status open_cuda(int ordinal, vx_attention_choice attention, bool grap
         return s;
     }
     vx_device_graphs(device, graphs);
+    vx_device_parts(device, true); // jobs say for themselves
     *out = device;
     return vx_ok();
 }

@@ -179,7 +179,8 @@ static vx_status encode_one(vx_job *job, vx_prepared *p)
 static vx_status take_cached(vx_job *job, bool *taken)
 {
     const vx_condition_cache *cache = &job->model->conditions;
-    *taken = cache->count == job->conditions.count && !strcmp(cache->key, job->conditions.key);
+    *taken =
+        cache->count == job->conditions.count && cache->parts == vx_job_parts(job) && !strcmp(cache->key, job->conditions.key);
     for (int i = 0; *taken && i < cache->count; i++) {
         vx_prepared *p = &job->conditions.item[i];
         const vx_cached_latent *c = &cache->item[i];
@@ -219,6 +220,7 @@ static void keep(vx_job *job)
     cache->item = vx_alloc_array((size_t)job->conditions.count, sizeof *cache->item);
     if (!cache->item) return;
     cache->count = job->conditions.count;
+    cache->parts = vx_job_parts(job);
     bool whole = true;
     for (int i = 0; i < cache->count; i++) {
         const vx_prepared *p = &job->conditions.item[i];

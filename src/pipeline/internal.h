@@ -57,6 +57,7 @@ typedef struct vx_cached_latent {
 } vx_cached_latent;
 typedef struct vx_condition_cache {
     char key[65];
+    bool parts; // encoded with products by parts
     vx_cached_latent *item;
     int count;
 } vx_condition_cache;
@@ -224,6 +225,7 @@ struct vx_job {
 // Resolves the request and fills in everything up to the plan; the job has its model. For planning alone, too.
 vx_status vx_job_prepare(vx_job *job, const vx_request *request);
 vx_status vx_job_plan(vx_job *job);        // fills job->plan
+bool vx_job_parts(const vx_job *job);      // whether its convolutions may go by parts; tells the device
 vx_status vx_job_encode_text(vx_job *job); // into the model's cache, unless it is there
 void vx_job_progress(vx_job *job, const char *stage, int index, int64_t step, int64_t steps);
 uint64_t vx_memory_available(void);

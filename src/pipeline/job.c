@@ -348,6 +348,7 @@ vx_status vx_job_run(vx_job *job)
     VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);
+    (void)vx_job_parts(job);
     double began = vx_clock_s();
     vx_status s = job->embeds ? vx_ok() : vx_job_encode_text(job);
     if (s.code) s = vx_within(s, "text");

@@ -302,9 +302,18 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint
     return vx_ok();
 }
 
+// The device's setting is the last one's that asked: whoever plans or computes for a job asks first.
+bool vx_job_parts(const vx_job *job)
+{
+    const bool parts = job->request.act != VX_F32;
+    vx_device_parts(job->model->device, parts);
+    return parts && vx_device_has_parts(job->model->device);
+}
+
 vx_status vx_job_plan(vx_job *job)
 {
     vx_model *m = job->model;
+    (void)vx_job_parts(job);
     vx_plan *p = &job->plan;
     const vx_resolved *r = &job->request;
     bool far = vx_device_far(m->device);

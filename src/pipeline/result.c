@@ -209,6 +209,7 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "instruction_set", json_string(vx_device_isa(job->model->device)));
     json_object_set_new(o, "threads", json_integer(job->model->context->threads));
     json_object_set_new(o, "vae_precision", json_string(job->request.vae == VX_F16 ? "float16" : "float32"));
+    json_object_set_new(o, "convolutions", json_string(vx_job_parts(job) ? "float16x3" : "float32"));
     if (job->request.vae == VX_F16)
         json_object_set_new(o, "vae_rope", json_string(job->request.vae_exact_rope ? "float32" : "official"));
     const vx_timings *t = &job->timings;
