@@ -42,7 +42,7 @@ extern "C" {
     X(VX_ERR_FILE_LIMIT, 3109, "a file exceeds a limit")                                                          \
     X(VX_ERR_FILE_POINTER, 3110, "a pointer or web page stands in place of the file: the download is incomplete") \
     X(VX_ERR_FILE_PICKLE, 3111, "pickled files are never opened")                                                 \
-    X(VX_ERR_FILE_CHANGED, 3112, "a mapped file changed or shrank while in use")                                  \
+    X(VX_ERR_FILE_CHANGED, 3112, "a mapped file shrank, or a part of it could no longer be read, while in use")   \
     X(VX_ERR_QUANT_FORMAT, 3113, "a tensor is stored in a quantised format that is not supported")                \
     X(VX_ERR_QUANT_SCALE, 3114, "a quantised tensor's scales are missing, superfluous, misshapen or not finite")  \
     X(VX_ERR_CONFIG, 3201, "a configuration file is wrong or contradicts the tensors")                            \
