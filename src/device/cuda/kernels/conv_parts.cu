@@ -4,8 +4,9 @@
 //
 // and a product is high high + high low + low high: what is left out is 2^-22 of it. Of samples low is multiplied by 2^11, so that
 // below 2^-14, too, high + low / 2^11 is v but for 2^-36; beside it stand high parts of weights divided by 2^11. Weights are scaled
-// for each output channel so that the greatest is in [2^14, 2^15), where low is v - high but for 2^-25. Samples stay as they are while the greatest of the tensor is in [2^-8, 2^15), and move by
-// multiples of 2^23 where it is not: so the parts of a sample, as a rule, do not depend on what else the tensor holds.
+// for each output channel so that the greatest is in [2^14, 2^15), where low is v - high but for 2^-25. Samples stay as they are
+// while the greatest of the tensor is in [2^-8, 2^15), and move by multiples of 2^23 where it is not: so the parts of a sample, as
+// a rule, do not depend on what else the tensor holds.
 //
 // The sum. k goes through blocks of 32 channels (outer) and taps (inner); one of each is a step. A step's 32 products are added up
 // by the matrix unit, from zero, 16 channels at a time: with low parts of the samples, then of the weights, then of neither. Steps
