@@ -287,6 +287,22 @@ static void any_volume_has_the_cpus_bits(void **state)
     }
 }
 
+// out.near has what every tile must give.
+static void run_every_tile(const vx_k_conv *c, both *out)
+{
+    float *empty = vx_alloc((size_t)out->span * 4);
+    assert_non_null(empty);
+    for (int64_t i = 0; i < out->span; i++) empty[i] = NAN;
+    for (int tile = 0; tile < VX_K_CONV_TILES; tile++) {
+        char what[64];
+        snprintf(what, sizeof what, "tile %d, %d channels", tile, c->ci);
+        assert_ok(vx_upload(cuda, out->far, empty));
+        assert_int_equal(vx_k_conv_run(c, (vx_k_conv_tile)tile, vx_cuda_of(cuda)->stream), cudaSuccess);
+        assert_same(out, what);
+    }
+    vx_free(empty);
+}
+
 // What the device would pick for a small test is not what it picks for a network: every tile, on one shape that is a multiple of
 // nothing, with ragged channels and with whole steps of them.
 static void every_tile_has_the_same_bits(void **state)
@@ -317,17 +333,7 @@ static void every_tile_has_the_same_bits(void **state)
         c.reflect = true;
         for (int i = 0; i < AXES; i++) c.taps[i] = i ? 3 : 1, c.stride[i] = 1, c.pad[i] = i ? 1 : 0;
         c.packed = vx_arena_tensor(arena, VX_F32, (int64_t)vx_k_conv_packed(&c)).data;
-        float *empty = vx_alloc((size_t)out.span * 4);
-        assert_non_null(empty);
-        for (int64_t i = 0; i < out.span; i++) empty[i] = NAN;
-        for (int tile = 0; tile < VX_K_CONV_TILES; tile++) {
-            char what[64];
-            snprintf(what, sizeof what, "tile %d, %d channels", tile, ci);
-            assert_ok(vx_upload(cuda, out.far, empty));
-            assert_int_equal(vx_k_conv_run(&c, (vx_k_conv_tile)tile, vx_cuda_of(cuda)->stream), cudaSuccess);
-            assert_same(&out, what);
-        }
-        vx_free(empty);
+        run_every_tile(&c, &out);
         both *all[] = { &x, &w, &bias, &out };
         for (int i = 0; i < 4; i++) drop(all[i]);
         vx_arena_destroy(&arena);
@@ -366,17 +372,7 @@ static void every_tile_takes_lines(void **state)
         c.pad[2] = (TAPS - PHASES) / 2;
         c.dilation = 1;
         c.packed = vx_arena_tensor(arena, VX_F32, (int64_t)vx_k_conv_packed(&c)).data;
-        float *empty = vx_alloc((size_t)out.span * 4);
-        assert_non_null(empty);
-        for (int64_t i = 0; i < out.span; i++) empty[i] = NAN;
-        for (int tile = 0; tile < VX_K_CONV_TILES; tile++) {
-            char what[64];
-            snprintf(what, sizeof what, "tile %d, %d channels", tile, ci);
-            assert_ok(vx_upload(cuda, out.far, empty));
-            assert_int_equal(vx_k_conv_run(&c, (vx_k_conv_tile)tile, vx_cuda_of(cuda)->stream), cudaSuccess);
-            assert_same(&out, what);
-        }
-        vx_free(empty);
+        run_every_tile(&c, &out);
         both *all[] = { &x, &w, &out };
         for (int i = 0; i < 3; i++) drop(all[i]);
         vx_arena_destroy(&arena);
