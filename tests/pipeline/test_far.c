@@ -4,65 +4,30 @@
 
 #include <unistd.h>
 
-#include "base/scratch.h"
 #include "pipeline/fence.h"
-#include "pipeline/internal.h"
-#include "weights/safetensors.h"
+#include "pipeline/rig.h"
 
-enum { SIDE = 64, FRAMES = 22, SAMPLES = 32000 };
-
-typedef struct rig {
-    scratch files;
-    char model_path[600], picture[600], sound[600];
-    vx_context *context;
-} rig;
-
-static void write_samples(rig *r)
-{
-    static uint8_t pixels[SIDE * SIDE * 3];
-    static float wave[SAMPLES];
-    for (int i = 0; i < SIDE * SIDE * 3; i++) pixels[i] = (uint8_t)(i * 7 % 251);
-    for (int i = 0; i < SAMPLES; i++) wave[i] = (float)(i % 200) / 400.0f - 0.25f;
-    snprintf(r->picture, sizeof r->picture, "%s", scratch_path(&r->files, "picture.safetensors"));
-    snprintf(r->sound, sizeof r->sound, "%s", scratch_path(&r->files, "sound.safetensors"));
-    vx_safetensors_tensor picture = { "pixels", VX_U8, 4, { 1, SIDE, SIDE, 3 }, pixels };
-    vx_safetensors_tensor sound = { "waveform", VX_F32, 2, { 1, SAMPLES }, wave };
-    assert_ok(vx_safetensors_write(r->picture, true, &picture, 1, &(vx_safetensors_pair){ "fps", "24" }, 1));
-    assert_ok(vx_safetensors_write(r->sound, true, &sound, 1, &(vx_safetensors_pair){ "sample_rate", "32000" }, 1));
-}
+enum { FRAMES = 22, SAMPLES = 32000 };
 
 static int open_rig(void **state)
 {
-    rig *r = calloc(1, sizeof *r);
-    r->files = scratch_create();
-    snprintf(r->model_path, sizeof r->model_path, "%s", scratch_path(&r->files, "model"));
-    assert_ok(vx_context_create(&r->context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 2 }));
-    assert_ok(
-        vx_demo_model_write(r->context, r->model_path, &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = true }));
-    write_samples(r);
+    static float wave[SAMPLES];
+    rig *r = rig_create();
+    for (int i = 0; i < SAMPLES; i++) wave[i] = (float)(i % 200) / 400.0f - 0.25f;
+    snprintf(r->sound, sizeof r->sound, "%s", scratch_path(&r->files, "sound.safetensors"));
+    vx_safetensors_tensor sound = { "waveform", VX_F32, 2, { 1, SAMPLES }, wave };
+    assert_ok(vx_safetensors_write(r->sound, true, &sound, 1, &(vx_safetensors_pair){ "sample_rate", "32000" }, 1));
     *state = r;
     return 0;
 }
 
-static int close_rig(void **state)
-{
-    rig *r = *state;
-    vx_context_destroy(&r->context);
-    scratch_destroy(&r->files);
-    free(r);
-    return 0;
-}
-
-// A model on the processor, or behind a fence. It owns the fence then.
+// A model on the processor, or behind a fence.
 static vx_model *open_model(rig *r, fence **f)
 {
-    vx_model *model;
-    assert_ok(vx_model_open(r->context, &model,
-                            &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path, .device = "cpu" }));
+    vx_model *model = rig_model(r);
     if (f) {
         *f = fence_create(r->context->device);
-        model->device = &(*f)->base;
-        assert_ok(vx_device_plan_create(&model->planner, model->device));
+        rig_move(model, &(*f)->base);
     }
     return model;
 }

@@ -4,18 +4,10 @@
 
 #include <malloc.h>
 
-#include "base/scratch.h"
-#include "pipeline/internal.h"
+#include "pipeline/rig.h"
 #include "pipeline/tape.h"
-#include "weights/safetensors.h"
 
-enum { SIDE = 64, KINDS = 17, HEADS = 4 };
-
-typedef struct rig {
-    scratch files;
-    char model_path[600], picture[600], lora[600], bank[600];
-    vx_context *context;
-} rig;
+enum { KINDS = 17, HEADS = 4 };
 
 // An adapter with a head for each of HEADS stretches of the schedule, for pictures alone.
 static void write_bank(rig *r)
@@ -39,41 +31,19 @@ static void write_bank(rig *r)
 
 static int open_rig(void **state)
 {
-    static uint8_t pixels[SIDE * SIDE * 3];
-    rig *r = calloc(1, sizeof *r);
-    r->files = scratch_create();
-    snprintf(r->model_path, sizeof r->model_path, "%s", scratch_path(&r->files, "model"));
-    snprintf(r->picture, sizeof r->picture, "%s", scratch_path(&r->files, "picture.safetensors"));
+    rig *r = rig_create();
     snprintf(r->lora, sizeof r->lora, "%s/adapters/diffusers.safetensors", VX_TEST_DATA);
-    assert_ok(vx_context_create(&r->context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 2 }));
-    assert_ok(
-        vx_demo_model_write(r->context, r->model_path, &(vx_demo_model_params){ VX_INIT(vx_demo_model_params), .random = true }));
-    for (int i = 0; i < SIDE * SIDE * 3; i++) pixels[i] = (uint8_t)(i * 7 % 251);
-    vx_safetensors_tensor picture = { "pixels", VX_U8, 4, { 1, SIDE, SIDE, 3 }, pixels };
-    assert_ok(vx_safetensors_write(r->picture, true, &picture, 1, &(vx_safetensors_pair){ "fps", "24" }, 1));
     write_bank(r);
     *state = r;
     return 0;
 }
 
-static int close_rig(void **state)
-{
-    rig *r = *state;
-    vx_context_destroy(&r->context);
-    scratch_destroy(&r->files);
-    free(r);
-    return 0;
-}
-
-// A model on a device that records; it owns the device.
+// A model on a device that records.
 static vx_model *open_model(rig *r, tape **t)
 {
-    vx_model *model;
-    assert_ok(vx_model_open(r->context, &model,
-                            &(vx_model_params){ VX_INIT(vx_model_params), .path = r->model_path, .device = "cpu" }));
+    vx_model *model = rig_model(r);
     *t = tape_create(r->context->device);
-    model->device = &(*t)->base;
-    assert_ok(vx_device_plan_create(&model->planner, model->device));
+    rig_move(model, &(*t)->base);
     return model;
 }
 
