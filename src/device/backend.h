@@ -39,6 +39,15 @@
     X(clamp)             \
     X(to_u8)
 
+// Those that ask for scratch, once.
+#define VX_SCRATCH_OPERATORS(X) \
+    X(linear)                   \
+    X(attention)                \
+    X(conv1d)                   \
+    X(conv_transpose1d)         \
+    X(snake_alias_free)         \
+    X(conv3d)
+
 typedef struct vx_linear_args {
     vx_tensor out, x; // [m, n], [m, k]; any row stride
     const vx_weight *weight;
@@ -217,12 +226,9 @@ struct vx_ops {
 #undef VX_OPS_MEMBER
 
     // Bytes of scratch that the operator will ask for; looks at shapes, formats and strides only, never at data.
-    size_t (*linear_scratch)(const vx_device *dev, const vx_linear_args *args);
-    size_t (*attention_scratch)(const vx_device *dev, const vx_attention_args *args);
-    size_t (*conv1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
-    size_t (*conv_transpose1d_scratch)(const vx_device *dev, const vx_conv1d_args *args);
-    size_t (*snake_alias_free_scratch)(const vx_device *dev, const vx_snake_alias_free_args *args);
-    size_t (*conv3d_scratch)(const vx_device *dev, const vx_conv3d_args *args);
+#define VX_OPS_SCRATCH(op) size_t (*op##_scratch)(const vx_device *dev, const vx_##op##_args *args);
+    VX_SCRATCH_OPERATORS(VX_OPS_SCRATCH)
+#undef VX_OPS_SCRATCH
 
     // Of devices with memory of their own; all or none. See device.h.
     vx_status (*weight_budget)(vx_device *dev, uint64_t bytes);

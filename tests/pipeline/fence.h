@@ -111,12 +111,7 @@ VX_OPERATORS(FENCE_OP)
         const vx_device *inner = ((const fence *)dev)->inner;                            \
         return inner->ops->op##_scratch(inner, args);                                    \
     }
-FENCE_SCRATCH(linear)
-FENCE_SCRATCH(attention)
-FENCE_SCRATCH(conv1d)
-FENCE_SCRATCH(conv_transpose1d)
-FENCE_SCRATCH(snake_alias_free)
-FENCE_SCRATCH(conv3d)
+VX_SCRATCH_OPERATORS(FENCE_SCRATCH)
 #undef FENCE_SCRATCH
 
 static const struct vx_ops fence_ops = { .destroy = fence_destroy,
@@ -133,12 +128,10 @@ static const struct vx_ops fence_ops = { .destroy = fence_destroy,
 #define FENCE_MEMBER(op) .op = fence_##op,
                                          VX_OPERATORS(FENCE_MEMBER)
 #undef FENCE_MEMBER
-                                             .linear_scratch = fence_linear_scratch,
-                                         .attention_scratch = fence_attention_scratch,
-                                         .conv1d_scratch = fence_conv1d_scratch,
-                                         .conv_transpose1d_scratch = fence_conv_transpose1d_scratch,
-                                         .snake_alias_free_scratch = fence_snake_alias_free_scratch,
-                                         .conv3d_scratch = fence_conv3d_scratch };
+#define FENCE_MEMBER(op) .op##_scratch = fence_##op##_scratch,
+                                             VX_SCRATCH_OPERATORS(FENCE_MEMBER)
+#undef FENCE_MEMBER
+};
 
 // Borrows the CPU device.
 static fence *fence_create(vx_device *inner)

@@ -221,12 +221,7 @@ VX_OPERATORS(TAPE_OP)
         const vx_device *inner = tape_inner(dev);                                       \
         return inner->ops->op##_scratch(inner, args);                                   \
     }
-TAPE_SCRATCH(linear)
-TAPE_SCRATCH(attention)
-TAPE_SCRATCH(conv1d)
-TAPE_SCRATCH(conv_transpose1d)
-TAPE_SCRATCH(snake_alias_free)
-TAPE_SCRATCH(conv3d)
+VX_SCRATCH_OPERATORS(TAPE_SCRATCH)
 #undef TAPE_SCRATCH
 
 // ---- recording ----
@@ -329,12 +324,10 @@ static const struct vx_ops tape_ops = { .destroy = tape_destroy,
 #define TAPE_MEMBER(op) .op = tape_##op,
                                         VX_OPERATORS(TAPE_MEMBER)
 #undef TAPE_MEMBER
-                                            .linear_scratch = tape_linear_scratch,
-                                        .attention_scratch = tape_attention_scratch,
-                                        .conv1d_scratch = tape_conv1d_scratch,
-                                        .conv_transpose1d_scratch = tape_conv_transpose1d_scratch,
-                                        .snake_alias_free_scratch = tape_snake_alias_free_scratch,
-                                        .conv3d_scratch = tape_conv3d_scratch };
+#define TAPE_MEMBER(op) .op##_scratch = tape_##op##_scratch,
+                                            VX_SCRATCH_OPERATORS(TAPE_MEMBER)
+#undef TAPE_MEMBER
+};
 
 // Borrows the CPU device.
 static tape *tape_create(vx_device *inner)

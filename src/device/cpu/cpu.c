@@ -81,26 +81,22 @@ static vx_status cpu_sync(vx_device *dev)
     return vx_ok();
 }
 
-static const struct vx_ops cpu_ops = {
-    .destroy = cpu_destroy,
-    .isa = cpu_isa,
-    .threads = cpu_threads,
-    .memory_alloc = cpu_memory_alloc,
-    .memory_free = cpu_memory_free,
-    .reserve = cpu_reserve,
-    .release = cpu_release,
-    .upload = cpu_upload,
-    .download = cpu_download,
-    .sync = cpu_sync,
+static const struct vx_ops cpu_ops = { .destroy = cpu_destroy,
+                                       .isa = cpu_isa,
+                                       .threads = cpu_threads,
+                                       .memory_alloc = cpu_memory_alloc,
+                                       .memory_free = cpu_memory_free,
+                                       .reserve = cpu_reserve,
+                                       .release = cpu_release,
+                                       .upload = cpu_upload,
+                                       .download = cpu_download,
+                                       .sync = cpu_sync,
 #define MEMBER(op) .op = vx_cpu_##op,
-    VX_OPERATORS(MEMBER)
+                                       VX_OPERATORS(MEMBER)
 #undef MEMBER
-        .linear_scratch = vx_cpu_linear_scratch,
-    .attention_scratch = vx_cpu_attention_scratch,
-    .conv1d_scratch = vx_cpu_conv1d_scratch,
-    .conv_transpose1d_scratch = vx_cpu_conv_transpose1d_scratch,
-    .snake_alias_free_scratch = vx_cpu_snake_alias_free_scratch,
-    .conv3d_scratch = vx_cpu_conv3d_scratch,
+#define MEMBER(op) .op##_scratch = vx_cpu_##op##_scratch,
+                                           VX_SCRATCH_OPERATORS(MEMBER)
+#undef MEMBER
 };
 
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params)

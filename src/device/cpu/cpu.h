@@ -41,15 +41,12 @@ vx_status vx_cpu_scratch(vx_cpu *cpu, size_t bytes, void **out);
 #define VX_CPU_PROTOTYPE(op) vx_status vx_cpu_##op(vx_device *dev, const vx_##op##_args *args);
 VX_OPERATORS(VX_CPU_PROTOTYPE)
 #undef VX_CPU_PROTOTYPE
+#define VX_CPU_PROTOTYPE(op) size_t vx_cpu_##op##_scratch(const vx_device *dev, const vx_##op##_args *args);
+VX_SCRATCH_OPERATORS(VX_CPU_PROTOTYPE)
+#undef VX_CPU_PROTOTYPE
 
-size_t vx_cpu_linear_scratch(const vx_device *dev, const vx_linear_args *args);
 // linear_half.c: where x is f16.
 size_t vx_cpu_linear_half_scratch(const vx_cpu *cpu, const vx_linear_args *args);
 vx_status vx_cpu_linear_half(vx_cpu *cpu, const vx_linear_args *args);
-size_t vx_cpu_attention_scratch(const vx_device *dev, const vx_attention_args *args);
-size_t vx_cpu_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
-size_t vx_cpu_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
-size_t vx_cpu_snake_alias_free_scratch(const vx_device *dev, const vx_snake_alias_free_args *args);
-size_t vx_cpu_conv3d_scratch(const vx_device *dev, const vx_conv3d_args *args);
 
 #endif

@@ -192,13 +192,10 @@ static const struct vx_ops cuda_ops = {
 #define MEMBER(op) .op = around_##op,
     VX_OPERATORS(MEMBER)
 #undef MEMBER
-        .linear_scratch = vx_cuda_linear_scratch,
-    .attention_scratch = vx_cuda_attention_scratch,
-    .conv1d_scratch = vx_cuda_conv1d_scratch,
-    .conv_transpose1d_scratch = vx_cuda_conv_transpose1d_scratch,
-    .snake_alias_free_scratch = vx_cuda_snake_alias_free_scratch,
-    .conv3d_scratch = vx_cuda_conv3d_scratch,
-    .weight_budget = cuda_weight_budget,
+#define MEMBER(op) .op##_scratch = vx_cuda_##op##_scratch,
+        VX_SCRATCH_OPERATORS(MEMBER)
+#undef MEMBER
+            .weight_budget = cuda_weight_budget,
     .prefetch = cuda_prefetch,
     .forget = vx_cuda_forget,
     .weights = vx_cuda_weight_stats,

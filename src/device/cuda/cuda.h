@@ -142,12 +142,9 @@ vx_status vx_cuda_resident_as(vx_cuda *cuda, vx_tensor *t, vx_dtype dtype, bool 
 #define VX_CUDA_DECLARE(op) vx_status vx_cuda_##op(vx_device *dev, const vx_##op##_args *args);
 VX_OPERATORS(VX_CUDA_DECLARE)
 #undef VX_CUDA_DECLARE
-size_t vx_cuda_linear_scratch(const vx_device *dev, const vx_linear_args *args);
-size_t vx_cuda_attention_scratch(const vx_device *dev, const vx_attention_args *args);
-size_t vx_cuda_conv1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
-size_t vx_cuda_conv_transpose1d_scratch(const vx_device *dev, const vx_conv1d_args *args);
-size_t vx_cuda_snake_alias_free_scratch(const vx_device *dev, const vx_snake_alias_free_args *args);
-size_t vx_cuda_conv3d_scratch(const vx_device *dev, const vx_conv3d_args *args);
+#define VX_CUDA_DECLARE(op) size_t vx_cuda_##op##_scratch(const vx_device *dev, const vx_##op##_args *args);
+VX_SCRATCH_OPERATORS(VX_CUDA_DECLARE)
+#undef VX_CUDA_DECLARE
 
 // blas.c. Algorithms are chosen when a shape is first met, and kept: the same bits from then on.
 vx_status vx_cuda_blas_open(vx_cuda *cuda);

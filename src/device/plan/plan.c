@@ -109,7 +109,7 @@ static vx_status count(vx_device *dev, int kind, vx_cost cost, size_t scratch)
     return vx_ok();
 }
 
-// Operators without scratch, then those that ask `like` for theirs.
+// Operators without scratch, and those that ask `like` for theirs.
 #define PLAIN(op)                                                          \
     static vx_status plan_##op(vx_device *dev, const vx_##op##_args *args) \
     {                                                                      \
@@ -123,7 +123,7 @@ static vx_status count(vx_device *dev, int kind, vx_cost cost, size_t scratch)
         return count(dev, KIND_##op, vx_cost_##op(args), scratch);                                        \
     }
 
-WITH_SCRATCH(linear)
+VX_SCRATCH_OPERATORS(WITH_SCRATCH)
 PLAIN(rms_norm)
 PLAIN(rms_norm_modulate)
 PLAIN(layer_norm)
@@ -140,12 +140,7 @@ PLAIN(embed)
 PLAIN(embed_blend)
 PLAIN(mark_not_finite)
 PLAIN(qk_norm_rope)
-WITH_SCRATCH(attention)
-WITH_SCRATCH(conv1d)
-WITH_SCRATCH(conv_transpose1d)
-WITH_SCRATCH(snake_alias_free)
 PLAIN(snake)
-WITH_SCRATCH(conv3d)
 PLAIN(group_norm)
 PLAIN(fade)
 PLAIN(clamp)

@@ -151,41 +151,32 @@ VX_OPERATORS(TRACED)
         const vx_device *inner = inner_of(dev);                                          \
         return inner->ops->op##_scratch ? inner->ops->op##_scratch(inner, args) : 0;     \
     }
-SCRATCH(linear)
-SCRATCH(attention)
-SCRATCH(conv1d)
-SCRATCH(conv_transpose1d)
-SCRATCH(snake_alias_free)
-SCRATCH(conv3d)
+VX_SCRATCH_OPERATORS(SCRATCH)
 #undef SCRATCH
 
-static const struct vx_ops trace_ops = {
-    .destroy = trace_destroy,
-    .isa = trace_isa,
-    .threads = trace_threads,
-    .memory_alloc = trace_memory_alloc,
-    .memory_free = trace_memory_free,
-    .reserve = trace_reserve,
-    .release = trace_release,
-    .upload = trace_upload,
-    .download = trace_download,
-    .sync = trace_sync,
-    .memory = trace_memory,
-    .shed = trace_shed,
-    .weight_budget = trace_weight_budget,
-    .prefetch = trace_prefetch,
-    .forget = trace_forget,
-    .weights = trace_weights,
-    .trim = trace_trim,
+static const struct vx_ops trace_ops = { .destroy = trace_destroy,
+                                         .isa = trace_isa,
+                                         .threads = trace_threads,
+                                         .memory_alloc = trace_memory_alloc,
+                                         .memory_free = trace_memory_free,
+                                         .reserve = trace_reserve,
+                                         .release = trace_release,
+                                         .upload = trace_upload,
+                                         .download = trace_download,
+                                         .sync = trace_sync,
+                                         .memory = trace_memory,
+                                         .shed = trace_shed,
+                                         .weight_budget = trace_weight_budget,
+                                         .prefetch = trace_prefetch,
+                                         .forget = trace_forget,
+                                         .weights = trace_weights,
+                                         .trim = trace_trim,
 #define MEMBER(op) .op = trace_##op,
-    VX_OPERATORS(MEMBER)
+                                         VX_OPERATORS(MEMBER)
 #undef MEMBER
-        .linear_scratch = trace_linear_scratch,
-    .attention_scratch = trace_attention_scratch,
-    .conv1d_scratch = trace_conv1d_scratch,
-    .conv_transpose1d_scratch = trace_conv_transpose1d_scratch,
-    .snake_alias_free_scratch = trace_snake_alias_free_scratch,
-    .conv3d_scratch = trace_conv3d_scratch,
+#define MEMBER(op) .op##_scratch = trace_##op##_scratch,
+                                             VX_SCRATCH_OPERATORS(MEMBER)
+#undef MEMBER
 };
 
 vx_status vx_device_trace_create(vx_device **out, vx_device *inner, const vx_trace_params *params)
