@@ -25,6 +25,13 @@
         if (s_.code != (want)) fail_msg("%s: VX-%d %s, wanted VX-%d", #expression, (int)s_.code, s_.message, (int)(want)); \
     } while (0)
 
+// What limits of time are multiplied by: sanitizers take theirs.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWDOWN = 8 };
+#else
+enum { SLOWDOWN = 1 };
+#endif
+
 // The golden folder prepared beside the checkout, or NULL: tests that need it print that they skip and return.
 static inline const char *golden_folder(void)
 {

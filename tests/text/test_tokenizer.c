@@ -6,12 +6,6 @@
 #include "base/alloc.h"
 #include "vectors.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLOWDOWN = 8 };
-#else
-enum { SLOWDOWN = 1 };
-#endif
-
 #define SMALL VX_TEST_DATA "/tokenizer"
 
 // Not by the clock on the wall: other programs run, too.
