@@ -38,6 +38,12 @@ static const case_ cases[] = {
     { 400, 400, 4, 2, 72, VX_F32, true, GAPS, 0, 3 },        { 301, 301, 16, 2, 128, VX_F32, true, GAPS, 0, 5 },
     { 300, 777, 2, 2, 128, VX_F32, false, ODD, 0, 5 },       { 333, 1000, 2, 1, 256, VX_F32, false, GAPS, 0, 3 },
     { 333, 333, 2, 1, 200, VX_F32, true, GAPS, 0, 3 },       { 200, 530, 2, 2, 128, VX_F32, false, GAPS, -0.5f, 3 },
+    { 1023, 1023, 1, 1, 128, VX_BF16, false, PARTS, 0, 3 },  { 1024, 1024, 1, 1, 128, VX_BF16, false, PARTS, 0, 3 },
+    { 1025, 1025, 1, 1, 128, VX_BF16, false, PARTS, 0, 3 },  { 1023, 1025, 2, 1, 64, VX_BF16, false, GAPS, 0, 3 },
+    { 1024, 1023, 2, 1, 64, VX_F16, false, GAPS, 0, 3 },     { 1025, 1024, 2, 1, 64, VX_BF16, false, ODD, 0, 3 },
+    { 1023, 1023, 1, 1, 72, VX_BF16, true, GAPS, 0, 3 },     { 1024, 1024, 1, 1, 72, VX_BF16, true, GAPS, 0, 3 },
+    { 1025, 1025, 1, 1, 72, VX_BF16, true, GAPS, 0, 3 },     { 1024, 1023, 1, 1, 64, VX_F32, false, GAPS, 0, 3 },
+    { 1025, 1024, 1, 1, 64, VX_F32, false, GAPS, 0, 3 },     { 1025, 1025, 1, 1, 64, VX_F32, true, GAPS, 0, 3 },
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
