@@ -56,7 +56,7 @@ typedef struct vx_model_params {
     const char *path; // official root or partition, diffusers folder, folder of ComfyUI, or the transformer's file; required
     const char *text_encoder, *video_vae, *audio_vae, *tokenizer; // components that are not in path
     const char *variant;    // "fl2va" or "ref2va": which partition path is, where nothing says it
-    const char *device;     // NULL or "auto": the first GPU that can be used, else the processor; "cpu"; "cuda[:N]"
+    const char *device;     // NULL or "auto": the first GPU if it can be used, else the processor; "cpu"; "cuda[:N]"
     const char *attention;  // NULL or "auto"; "own" or "cudnn": which attention a GPU runs
     bool no_graphs;         // a GPU launches operators one by one: the same bits, for comparison and debugging
     const char *vision;     // the text encoder's vision tower, where that is a file by itself

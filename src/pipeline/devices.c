@@ -40,11 +40,40 @@ static vx_status attention_choice(const char *name, vx_attention_choice *out)
     return vx_fail_field(VX_ERR_VALUE, "attention", "attention '%.40s' is none of auto, own, cudnn", name);
 }
 
-// "auto" takes the first GPU that can be used and falls back to the processor, saying why; "cuda" insists.
+// Whether a device that did not open is one that the machine has. A driver older than the build shows none of its cards.
+static bool card_is_there(void)
+{
+    vx_cuda_info info;
+    (void)vx_cuda_query(&info, 0);
+    return info.devices > 0 || (*info.driver && atoi(info.driver) < atoi(info.runtime));
+}
+
+// On the processor, because it was asked for or because of `cause`: options of a GPU's are refused, with the cause where there
+// is a card. Without them such a card is worth a warning, none at all a note, and a build without CUDA nothing.
+static vx_status settle_for_processor(vx_status cause, bool no_graphs, bool cudnn)
+{
+    const bool card = cause.code && card_is_there();
+    const char *why = cause.code ? cause.message : "this runs on the processor";
+    if (card && (no_graphs || cudnn))
+        return snprintf(cause.field, sizeof cause.field, "%s", no_graphs ? "no_graphs" : "attention"), cause;
+    if (no_graphs)
+        return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "no_graphs", "only a GPU has graphs: %s", why),
+                         "leave --no-graphs out");
+    if (cudnn)
+        return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "attention", "attention cudnn needs a GPU: %s", why),
+                         "leave --attention out");
+    if (cause.code && vx_cuda_built())
+        vx_log(card ? VX_LOG_WARNING : VX_LOG_INFO, "running on the processor: %s%s%s", why, *cause.remedy ? "; " : "",
+               cause.remedy);
+    return vx_ok();
+}
+
+// "auto" takes the first GPU and falls back to the processor, saying why; "cuda" insists.
 vx_status vx_open_device(vx_context *context, const char *device, const char *attention, bool no_graphs, vx_device **out,
                          vx_device **planner)
 {
     vx_attention_choice choice = VX_ATTENTION_AUTO;
+    vx_status s = vx_ok();
     *out = context->device;
     *planner = context->plan;
     if (!device) device = "auto";
@@ -53,18 +82,10 @@ vx_status vx_open_device(vx_context *context, const char *device, const char *at
     int ordinal = automatic ? 0 : cuda_ordinal(device);
     if (ordinal < 0 && strcmp(device, "cpu"))
         return vx_fail_field(VX_ERR_VALUE, "device", "device '%.40s' is none of auto, cpu, cuda[:N]", device);
-    if (ordinal >= 0 && (!automatic || vx_cuda_built())) {
-        vx_status s = open_cuda(ordinal, choice, !no_graphs, out, planner);
+    if (ordinal >= 0) {
+        s = open_cuda(ordinal, choice, !no_graphs, out, planner);
         if (!s.code) return s;
         if (!automatic) return snprintf(s.field, sizeof s.field, "device"), vx_within(s, "device %s", device);
-        vx_log(VX_LOG_INFO, "running on the processor: %s", s.message);
     }
-    if (no_graphs)
-        return vx_remedy(vx_fail_field(VX_ERR_DEVICE_NONE, "no_graphs", "only a GPU has graphs: this runs on the processor"),
-                         "leave --no-graphs out");
-    if (choice == VX_ATTENTION_CUDNN)
-        return vx_remedy(
-            vx_fail_field(VX_ERR_DEVICE_NONE, "attention", "attention cudnn needs a GPU: this runs on the processor"),
-            "leave --attention out");
-    return vx_ok();
+    return settle_for_processor(s, no_graphs, choice == VX_ATTENTION_CUDNN);
 }
