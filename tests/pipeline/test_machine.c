@@ -1,5 +1,7 @@
-// Machines with cards, without, and with a card that cannot be used: what "auto" takes and says. The CUDA back end is the
-// test's own and stands in the place of the library's.
+// Machines with cards, without, and with a card that cannot be used: what "auto" takes and says, and what the doctor sees. The
+// CUDA back end is the test's own and stands in the place of the library's.
+#include <jansson.h>
+
 #include "base/log.h"
 #include "pipeline/internal.h"
 #include "testing.h"
@@ -167,10 +169,92 @@ static void automatic_takes_the_card_or_says_why_not(void **state)
     }
 }
 
+// ---- the doctor ----
+static json_t *examine(void)
+{
+    vx_context *context;
+    char *text = NULL;
+    assert_ok(vx_context_create(&context, &(vx_context_params){ VX_INIT(vx_context_params), .threads = 1 }));
+    assert_ok(vx_doctor(context, &text));
+    json_t *o = json_loads(text, 0, NULL);
+    assert_non_null(o);
+    vx_text_free(text);
+    vx_context_destroy(&context);
+    return o;
+}
+
+// The remedy of the one problem that names `what`; NULL where there is none.
+static const char *remedy_of(const json_t *report, const char *what)
+{
+    const char *remedy = NULL;
+    size_t i;
+    json_t *p;
+    json_array_foreach(json_object_get(report, "problems"), i, p)
+    {
+        if (!strstr(json_string_value(json_object_get(p, "problem")), what)) continue;
+        assert_null(remedy);
+        remedy = json_string_value(json_object_get(p, "remedy"));
+    }
+    return remedy;
+}
+
+static void the_doctor_names_each_missing_library(void **state)
+{
+    (void)state;
+    static void (*const machines[])(void) = { good_machine, no_cublas, no_cudnn };
+    for (int i = 0; i < 3; i++) {
+        machines[i]();
+        json_t *o = examine();
+        const char *cublas = remedy_of(o, "cuBLASLt"), *cudnn = remedy_of(o, "cuDNN");
+        assert_int_equal(cublas != NULL, i == 1);
+        assert_int_equal(cudnn != NULL, i == 2);
+        if (cublas) assert_non_null(strstr(cublas, "VORTEX_LIBRARY_PATH"));
+        assert_int_equal(json_array_size(json_object_get(o, "notes")), 0);
+        json_decref(o);
+    }
+}
+
+static void the_doctor_names_every_card(void **state)
+{
+    (void)state;
+    good_machine();
+    machine.info.devices = 2;
+    json_t *o = examine(), *cuda = json_object_get(o, "cuda"), *cards = json_object_get(cuda, "cards");
+    assert_int_equal(json_array_size(cards), 2);
+    static const char *const names[] = { "H200", "card 1" }, *const devices[] = { "cuda:0", "cuda:1" };
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *c = json_array_get(cards, i);
+        assert_string_equal(json_string_value(json_object_get(c, "name")), names[i]);
+        assert_string_equal(json_string_value(json_object_get(c, "device")), devices[i]);
+        assert_int_equal(json_integer_value(json_object_get(c, "compute_capability")), 90);
+        assert_int_equal(json_integer_value(json_object_get(c, "memory_bytes")), (int64_t)141 << 30);
+    }
+    assert_string_equal(json_string_value(json_object_get(cuda, "name")), "H200");
+    json_decref(o);
+}
+
+static void a_build_without_cuda_is_no_problem_but_says_what_it_costs(void **state)
+{
+    (void)state;
+    good_machine();
+    json_t *with = examine();
+    no_cuda();
+    json_t *o = examine(), *notes = json_object_get(o, "notes");
+    assert_string_equal(json_string_value(json_object_get(o, "cuda")), "not in this build");
+    assert_int_equal(json_array_size(notes), 1);
+    assert_non_null(strstr(json_string_value(json_array_get(notes, 0)), "--preset cuda"));
+    assert_int_equal(json_array_size(json_object_get(o, "problems")), json_array_size(json_object_get(with, "problems")));
+    json_decref(with);
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(automatic_takes_the_card_or_says_why_not),
+        cmocka_unit_test(the_doctor_names_each_missing_library),
+        cmocka_unit_test(the_doctor_names_every_card),
+        cmocka_unit_test(a_build_without_cuda_is_no_problem_but_says_what_it_costs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
