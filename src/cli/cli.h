@@ -69,14 +69,17 @@ typedef struct session {
 } session;
 vx_status session_open(session *s, options *o, bool with_model);
 void session_close(session *s);
-void watch_signals(bool json); // from the start: until a job is watched, SIGINT, SIGTERM and SIGHUP end the process with 130
-void watch_job(vx_job *job);   // they cancel it; a second one ends the process. NULL: none runs now, more may come
+void watch_signals(bool json);     // from the start: until a job is watched, SIGINT, SIGTERM and SIGHUP end the process with 130
+void watch_job(vx_job *job);       // they cancel it; a second one ends the process. NULL: none runs now, more may come
+void watch_file(const char *path); // a finished file that a second signal removes; NULL: none
 bool interrupted(void);
 
 // files.c: what is written against everything else that is named, before anything is opened
+// ours: written, under a name that nobody asked for. What stands there may be replaced, and a name that cannot be is no error yet.
+typedef enum file_use { FILE_READ, FILE_WRITTEN, FILE_OURS } file_use;
 typedef struct named_file {
     const char *field, *path; // path NULL or "": not given
-    bool written;
+    file_use use;
 } named_file;
 vx_status check_files(const named_file *files, int count, bool replace);
 // And against what is there: with --yes too, no file of a model and no adapter is written over, whatever leads to it.

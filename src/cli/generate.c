@@ -1,6 +1,7 @@
 // generate, plan: requests from flags or a jobs file, one clip after the other on one loaded model.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -45,18 +46,36 @@ static vx_status numbered(char out[MAX_PATH], const char *name, int index, int o
 
 typedef struct clip {
     char output[MAX_PATH], latents[MAX_PATH], dump[MAX_PATH];
+    char kept[MAX_PATH + 32]; // latents beside the output while it is being made of them, where no others are saved
 } clip;
 
-// Whatever fails after sampling leaves the latents on disk: they are what took the time.
-static vx_status rescue(options *o, vx_job *job, const clip *c, vx_status failed)
+static void name_kept(clip *c)
 {
-    char path[MAX_PATH + 32];
-    if (c->latents[0] || failed.code == VX_ERR_CANCELLED) return failed;
-    snprintf(path, sizeof path, "%s.latents.safetensors", c->output);
-    vx_status s = vx_job_save_latents(job, path, true);
-    if (s.code) on_log(o, 1, s.message);
-    else snprintf(failed.remedy, sizeof failed.remedy, "the latents are in %.120s; vortex decode makes the clip from them", path);
-    return failed;
+    snprintf(c->kept, sizeof c->kept, "%s.latents.safetensors", c->output);
+}
+
+// Sampling takes the time, and decoding may be killed: what it works on is on the disk first. Where that has no room for it the
+// clip is made all the same.
+static void keep_latents(options *o, vx_job *job, clip *c)
+{
+    vx_status s = vx_job_save_latents(job, c->kept, true);
+    if (!s.code) {
+        watch_file(c->kept);
+        return;
+    }
+    char line[640];
+    snprintf(line, sizeof line, "no latents are kept while the clip is decoded: %s", s.message);
+    on_log(o, 1, line);
+    c->kept[0] = 0;
+}
+
+// A clip that has its name needs them no more, and who cancels wants nothing left; whatever else ends the clip leaves them.
+static void settle_latents(const clip *c, vx_status *s)
+{
+    if (c->kept[0] && (!s->code || s->code == VX_ERR_CANCELLED)) (void)unlink(c->kept);
+    else if (c->kept[0])
+        snprintf(s->remedy, sizeof s->remedy, "the latents are in %.120s; vortex decode makes the clip from them", c->kept);
+    watch_file(NULL);
 }
 
 // What can be written is written, whatever else fails: the first error is reported.
@@ -65,12 +84,13 @@ static vx_status deliver(options *o, vx_job *job, clip *c, const vx_media_params
     vx_status s = vx_job_run(job), first = none();
     if (s.code) return s;
     if (c->latents[0]) first = vx_job_save_latents(job, c->latents, o->yes);
-    if (first.code) c->latents[0] = 0;
+    if (first.code) name_kept(c);
     if (c->dump[0]) s = vx_job_dump_tensors(job, c->dump, o->yes);
     if (!first.code) first = s;
     if (!c->output[0]) return first;
+    if (c->kept[0]) keep_latents(o, job, c);
     s = vx_job_write_mp4(job, c->output, media);
-    if (s.code) s = rescue(o, job, c, s);
+    settle_latents(c, &s);
     return first.code ? first : s;
 }
 
@@ -120,6 +140,8 @@ static vx_status name_clip(clip *c, const vx_delivery *d, int index)
     vx_status s = numbered(c->output, d->output, index, outputs, "output");
     if (!s.code) s = numbered(c->latents, d->save_latents, index, outputs, "save_latents");
     if (!s.code) s = numbered(c->dump, d->dump_tensors, index, outputs, "dump_tensors");
+    c->kept[0] = 0;
+    if (!s.code && c->output[0] && !c->latents[0]) name_kept(c);
     return s;
 }
 
@@ -128,10 +150,11 @@ static vx_status check_conditions(const options *o, const clip *c, const vx_requ
 {
     for (int i = 0; i < r->condition_count; i++) {
         const named_file files[] = {
-            { r->conditions[i].keyframe ? "keyframe" : "ref", r->conditions[i].path, false },
-            { "output", c->output, true },
-            { "save_latents", c->latents, true },
-            { "dump_tensors", c->dump, true },
+            { r->conditions[i].keyframe ? "keyframe" : "ref", r->conditions[i].path, FILE_READ },
+            { "output", c->output, FILE_WRITTEN },
+            { "save_latents", c->latents, FILE_WRITTEN },
+            { "dump_tensors", c->dump, FILE_WRITTEN },
+            { "output", c->kept, FILE_OURS },
         };
         vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (s.code) return s;
@@ -144,10 +167,11 @@ static vx_status check_loras(const options *o, const clip *c, const vx_request *
 {
     for (int i = 0; i < r->lora_count; i++) {
         const named_file files[] = {
-            { "lora", r->loras[i].path, false },
-            { "output", c->output, true },
-            { "save_latents", c->latents, true },
-            { "dump_tensors", c->dump, true },
+            { "lora", r->loras[i].path, FILE_READ },
+            { "output", c->output, FILE_WRITTEN },
+            { "save_latents", c->latents, FILE_WRITTEN },
+            { "dump_tensors", c->dump, FILE_WRITTEN },
+            { "output", c->kept, FILE_OURS },
         };
         vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (s.code) return s;
@@ -178,9 +202,14 @@ static vx_status check_clips(const options *o, clip *c, const vx_request_builder
             return s;
         }
         const named_file files[] = {
-            { "prompt_file", o->prompt_file, false }, { "jobs", o->jobs, false },    { "prompt_embeds", r->prompt_embeds, false },
-            { "log_file", o->log_file, false },       { "output", c->output, true }, { "save_latents", c->latents, true },
-            { "dump_tensors", c->dump, true },
+            { "prompt_file", o->prompt_file, FILE_READ },
+            { "jobs", o->jobs, FILE_READ },
+            { "prompt_embeds", r->prompt_embeds, FILE_READ },
+            { "log_file", o->log_file, FILE_READ },
+            { "output", c->output, FILE_WRITTEN },
+            { "save_latents", c->latents, FILE_WRITTEN },
+            { "dump_tensors", c->dump, FILE_WRITTEN },
+            { "output", c->kept, FILE_OURS },
         };
         s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (!s.code) s = check_conditions(o, c, r);
@@ -194,9 +223,10 @@ static vx_status one_clip(options *o, session *s, const vx_request *request, con
                           uint64_t *seed)
 {
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
-    const named_file files[] = { { "output", c->output, true },
-                                 { "save_latents", c->latents, true },
-                                 { "dump_tensors", c->dump, true } };
+    const named_file files[] = { { "output", c->output, FILE_WRITTEN },
+                                 { "save_latents", c->latents, FILE_WRITTEN },
+                                 { "dump_tensors", c->dump, FILE_WRITTEN },
+                                 { "output", c->kept, FILE_OURS } };
     vx_job *job = NULL;
     char *json = NULL;
     vx_status status = spare_models(s->context, files, (int)(sizeof files / sizeof *files));

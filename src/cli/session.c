@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 
 static vx_job *volatile current;
+static const char *volatile passing; // a finished file that only lasts until the job ends
 static volatile sig_atomic_t signals, jobs_began, as_json;
 
 static void say(int fd, const char *text)
@@ -23,6 +24,7 @@ static void on_signal(int number)
     signals++;
     if (signals > 1 || !jobs_began) {
         vx_abandon_outputs();
+        if (passing) (void)unlink(passing);
         say(STDERR_FILENO, "vortex: error VX-8001: cancelled.\n");
         if (as_json)
             say(STDOUT_FILENO, "{\"error\":{\"code\":\"VX-8001\",\"message\":\"cancelled\",\"remedy\":\"\",\"field\":\"\"}}\n");
@@ -30,6 +32,11 @@ static void on_signal(int number)
     }
     vx_job *job = current;
     if (job) vx_job_cancel(job);
+}
+
+void watch_file(const char *path)
+{
+    passing = path;
 }
 
 bool interrupted(void)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """SIGINT and SIGTERM in every stage: exit 130 within one operator, nothing left but latents that were asked for; and a
-process that is killed leaves no half file under a final name."""
+process that is killed leaves no half file under a final name, and its latents once it has some."""
 import json
 import os
 import signal
@@ -52,16 +52,32 @@ class Signals(Case):
         self.assertEqual(list(tree(self.tmp)), ["l.safetensors"])
         self.ok("inspect", self.path("l.safetensors"))
 
+    def test_latents_of_a_killed_decode_make_the_clip(self):
+        """Public report P32: what took the time is on the disk before decoding begins, whatever ends the process."""
+        for stage in ("decode_audio", "decode_video"):
+            with self.subTest(stage=stage):
+                code, _, err, _ = self.interrupted_at(stage, signal.SIGKILL)
+                self.assertEqual(code, -signal.SIGKILL, err)
+                kept = self.path("a.mp4.latents.safetensors")
+                self.assertEqual([n for n in os.listdir(self.tmp) if not n.startswith(".")], [os.path.basename(kept)])
+                self.ok("decode", "-m", model(), "--latents", kept, "-q", "-o", self.path("a.mp4"))
+                self.ok("generate", "-m", model(), "--seed", "1", "-q", "-o", self.path("b.mp4"), *self.STAGES[stage])
+                with open(self.path("a.mp4"), "rb") as a, open(self.path("b.mp4"), "rb") as b:
+                    self.assertTrue(a.read() == b.read(), "another clip")
+                for name in os.listdir(self.tmp):
+                    os.remove(self.path(name))
+
     def test_a_second_signal_does_not_wait(self):
-        p = start("generate", "-m", model(), "--seed", "1", "--progress", "json", "-o", self.path("a.mp4"), *self.STAGES["denoise"])
-        for line in p.stderr:
-            if '"denoise"' in line:
-                break
-        p.send_signal(signal.SIGINT)
-        p.send_signal(signal.SIGTERM)
-        p.communicate(timeout=60)
-        self.assertEqual(p.returncode, 130)
-        self.assertEqual(tree(self.tmp), {})
+        for stage in ("denoise", "decode_video"):
+            p = start("generate", "-m", model(), "--seed", "1", "--progress", "json", "-o", self.path("a.mp4"), *self.STAGES[stage])
+            for line in p.stderr:
+                if f'"{stage}"' in line:
+                    break
+            p.send_signal(signal.SIGINT)
+            p.send_signal(signal.SIGTERM)
+            p.communicate(timeout=60)
+            self.assertEqual(p.returncode, 130)
+            self.assertEqual(tree(self.tmp), {})
 
     def test_before_any_work_too(self):
         """While the program waits for a prompt or a model is being opened."""
