@@ -409,6 +409,7 @@ static void what_is_not_finite_is_named(void **state)
 }
 
 // An MLP wider than attention takes its rows in parts: those behind the first part are computed like those in it.
+// P30 of the public bugs on one device: a number of rows that its parts do not divide.
 static void rows_behind_the_first_part_are_computed(void **state)
 {
     (void)state;

@@ -196,6 +196,7 @@ static void batches_of_tiles_change_no_bit_and_half_precision_little(void **stat
     small_close(m);
 }
 
+// P32 of the public bugs: a clip that was sampled for minutes must not die in its decode because it is long.
 static void memory_does_not_grow_with_the_clip(void **state)
 {
     (void)state;
