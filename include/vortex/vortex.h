@@ -252,7 +252,7 @@ VX_API void vx_job_destroy(vx_job **job);
 // Text, conditions and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
 // of this model with the same prompt, conditions and precision is not encoded again; nor are the same conditions.
 VX_API vx_status vx_job_run(vx_job *job);
-VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator; async-signal-safe
+VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator, on a GPU within a few blocks; async-signal-safe
 // Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back. Frames are encoded and
 // written by a thread of the library while the next ones are decoded; it has ended when the call returns.
 VX_API vx_status vx_job_decode(vx_job *job);

@@ -143,6 +143,8 @@ vx_status vx_device_made_up(vx_device *dev, uint64_t seed);
 // with their shapes and addresses, scalars, and which weights are meant. What the device itself may change underneath (its
 // copies of weights, its scratch) it looks after. Devices that do not record answer false and do nothing at the end.
 // A slot may outlive what its recordings worked on, not the device.
+// Recorded or not, a device that works behind the host's back lets the host be one stretch ahead of the one that runs, and takes a
+// cancellation at the beginning of the next one.
 typedef struct vx_recording vx_recording;
 vx_status vx_device_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed);
 vx_status vx_device_record_end(vx_device *dev, vx_recording **slot, vx_status inside); // inside: how the operators ended

@@ -175,7 +175,7 @@ static void an_identity_is_all_its_bytes(void **state)
         block[places[i]] ^= 0x80;
         assert_run(&slot, block, sizeof block, 5, NOTHING, 0);
         block[places[i]] ^= 0x80;
-        if (i % 2 == 0) assert_run(&slot, block, sizeof block, 6, NOTHING, 1); // of four, used now and then
+        if (i % 2 == 0) assert_run(&slot, block, sizeof block, 6, NOTHING, 1);
     }
     assert_run(&slot, block, sizeof block - 1, 7, NOTHING, 0);
     assert_run(&slot, block, sizeof block, 7, NOTHING, 1);
@@ -231,21 +231,21 @@ static void graphs_give_way_where_memory_is_short(void **state)
     for (int s = 0; s < 2; s++) vx_device_record_free(card, &slot[s]);
 }
 
-// A graph's memory is the driver's: it must fit into what plans leave alone (512 MiB), four of an evaluation's length.
-static void a_graph_of_a_thousand_operators_is_small(void **state)
+// A graph's memory is the driver's: it must fit into what plans leave alone (512 MiB), five evaluations.
+static void the_graphs_of_an_evaluation_are_small(void **state)
 {
     (void)state;
-    enum { OPERATORS = 1200, MOST = 8 << 20 };
+    enum { STRETCHES = 25, OPERATORS = 48, MOST = 16 << 20 };
     vx_recording *slot = NULL;
     double took[4];
     uint64_t free[4];
     for (uint64_t i = 0; i < 4; i++) {
-        bool replayed;
-        const uint64_t identity = 1;
         const double began = vx_clock_s();
-        assert_ok(vx_device_record(card, &slot, &identity, sizeof identity, &replayed));
-        assert_int_equal(replayed, i >= 2);
-        if (!replayed) {
+        for (int64_t n = 0; n < STRETCHES; n++) {
+            bool replayed;
+            assert_ok(vx_device_record(card, &slot, &n, sizeof n, &replayed));
+            assert_int_equal(replayed, i >= 2);
+            if (replayed) continue;
             vx_status s = vx_ok();
             for (int k = 0; k < OPERATORS && s.code == VX_OK; k++) s = layer(k % LAYERS, k % 2 ? y : z, k % 2 ? z : y);
             assert_ok(vx_device_record_end(card, &slot, s));
@@ -254,10 +254,56 @@ static void a_graph_of_a_thousand_operators_is_small(void **state)
         took[i] = vx_clock_s() - began;
         free[i] = vx_device_memory_of(card).free;
     }
-    print_message("%d operators: plain %.2f ms, captured %.2f ms, replayed %.2f and %.2f ms; the graph takes %lld bytes\n",
-                  OPERATORS, took[0] * 1e3, took[1] * 1e3, took[2] * 1e3, took[3] * 1e3, (long long)free[0] - (long long)free[3]);
+    print_message(
+        "%d times %d operators: plain %.2f ms, captured %.2f ms, replayed %.2f and %.2f ms; the graphs take %lld bytes\n",
+        STRETCHES, OPERATORS, took[0] * 1e3, took[1] * 1e3, took[2] * 1e3, took[3] * 1e3,
+        (long long)free[0] - (long long)free[3]);
     assert_true(free[3] + MOST >= free[0]);
     vx_device_record_free(card, &slot);
+}
+
+// Replayed or not, the host may have put one stretch behind the one that runs, and then waits; so a cancellation is heard while
+// most of the work is not even asked for, and nothing that runs is broken off.
+static void who_cancels_waits_for_two_stretches(void **state)
+{
+    (void)state;
+    enum { STRETCHES = 40, OPERATORS = 3000 };
+    for (int graphs = 0; graphs < 2; graphs++) {
+        vx_recording *slot = NULL;
+        volatile int cancelled = 0;
+        const char key = 0;
+        double whole = 0;
+        vx_device_graphs(card, graphs);
+        for (int pass = 0; pass < 4; pass++) { // two until it is replayed; one timed; one that is cancelled
+            const double began = vx_clock_s();
+            int n = 0;
+            vx_status s = vx_ok();
+            vx_device_watch(card, &cancelled);
+            for (; n < STRETCHES && s.code == VX_OK; n++) {
+                bool replayed;
+                if (pass == 3 && n == STRETCHES / 2) cancelled = 1;
+                s = vx_device_record(card, &slot, &key, sizeof key, &replayed);
+                if (s.code == VX_OK && !replayed) {
+                    for (int k = 0; k < OPERATORS && s.code == VX_OK; k++) s = layer(k % LAYERS, k % 2 ? y : z, k % 2 ? z : y);
+                    s = vx_device_record_end(card, &slot, s);
+                }
+            }
+            const double asked = vx_clock_s() - began;
+            vx_device_watch(card, NULL);
+            assert_ok(vx_device_sync(card));
+            const double ended = vx_clock_s() - began;
+            if (pass == 2) {
+                whole = ended;
+                assert_true(asked > 0.7 * whole); // 38 of 40 had ended
+            }
+            if (pass == 3) {
+                assert_code(s, VX_ERR_CANCELLED);
+                assert_int_equal(n, STRETCHES / 2 + 1);
+                assert_true(ended < 0.7 * whole);
+            } else assert_ok(s);
+        }
+        vx_device_record_free(card, &slot);
+    }
 }
 
 static void streamed_weights_are_never_recorded(void **state)
@@ -270,19 +316,19 @@ static void streamed_weights_are_never_recorded(void **state)
     vx_device_record_free(card, &slot);
 }
 
-static void the_oldest_of_five_makes_room(void **state)
+static void the_oldest_makes_room(void **state)
 {
     (void)state;
     vx_recording *slot = NULL;
-    const char names[5] = { 0 };
+    const char names[VX_CUDA_GRAPHS + 1] = { 0 };
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < VX_CUDA_GRAPHS; i++) {
             const void *key[] = { &names[i] };
             assert_run(&slot, key, sizeof key, (uint64_t)i, NOTHING, round == 2);
         }
     }
-    const void *fifth[] = { &names[4] }, *first[] = { &names[0] }, *last[] = { &names[3] };
-    assert_run(&slot, fifth, sizeof fifth, 9, NOTHING, 0);
+    const void *another[] = { &names[VX_CUDA_GRAPHS] }, *first[] = { &names[0] }, *last[] = { &names[VX_CUDA_GRAPHS - 1] };
+    assert_run(&slot, another, sizeof another, 9, NOTHING, 0);
     assert_run(&slot, last, sizeof last, 9, NOTHING, 1);
     assert_run(&slot, first, sizeof first, 9, NOTHING, 0);
     vx_device_record_free(card, &slot);
@@ -332,10 +378,11 @@ int main(void)
         cmocka_unit_test_setup(forgotten_weights_take_their_recordings_along, begin),
         cmocka_unit_test_setup(an_identity_is_all_its_bytes, begin),
         cmocka_unit_test_setup(a_recording_outlives_the_memory_it_worked_on, begin),
-        cmocka_unit_test_setup(a_graph_of_a_thousand_operators_is_small, begin),
+        cmocka_unit_test_setup(the_graphs_of_an_evaluation_are_small, begin),
+        cmocka_unit_test_setup(who_cancels_waits_for_two_stretches, begin),
         cmocka_unit_test_setup(graphs_give_way_where_memory_is_short, begin),
         cmocka_unit_test_setup(streamed_weights_are_never_recorded, begin),
-        cmocka_unit_test_setup(the_oldest_of_five_makes_room, begin),
+        cmocka_unit_test_setup(the_oldest_makes_room, begin),
         cmocka_unit_test_setup(a_recording_within_a_recording_is_part_of_it, begin),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 
 #include "device/backend.h"
 
-enum { TAPE_IDENTITIES = 4, TAPE_IDLE = 8 };
+enum { TAPE_IDENTITIES = 8, TAPE_IDLE = 8 }; // four shapes of a denoiser of two stretches
 
 typedef struct tape_entry {
     vx_status (*run)(vx_device *inner, const void *args);

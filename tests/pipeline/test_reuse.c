@@ -7,7 +7,7 @@
 #include "pipeline/rig.h"
 #include "pipeline/tape.h"
 
-enum { KINDS = 17, HEADS = 4 };
+enum { KINDS = 17, HEADS = 4, STRETCHES = 2 }; // of an evaluation of the rig's model, which has four blocks
 
 // An adapter with a head for each of HEADS stretches of the schedule, for pictures alone.
 static void write_bank(rig *r)
@@ -229,7 +229,7 @@ static void a_request_of_a_known_shape_is_replayed_from_its_first_step(void **st
         if (o.reuse.replayed != turns[i].replayed || o.reuse.tables != turns[i].tables || o.text != turns[i].text)
             fail_msg("turn %zu (%s): %d replayed, tables %d, text %d", i, turns[i].says, (int)o.reuse.replayed, o.reuse.tables,
                      o.text);
-        assert_int_equal(t->played - played, turns[i].replayed);
+        assert_int_equal(t->played - played, STRETCHES * turns[i].replayed);
         if (turns[i].tables) assert_int_equal(t->passing, passing); // no modulation weight was looked at
         else assert_true(t->passing > passing);
     }
@@ -337,7 +337,7 @@ static void recordings_are_given_back_before_a_request_is_refused(void **state)
     (void)check(r, model, 2);
     vx_plan plan = { VX_INIT(vx_plan) };
     assert_ok(vx_plan_request(model, request, &plan));
-    t->memory = VX_DEVICE_RESERVE + plan.device_least_bytes + 2 * TAPE_BYTES;
+    t->memory = VX_DEVICE_RESERVE + plan.device_least_bytes + 2 * STRETCHES * TAPE_BYTES;
     assert_int_equal(check(r, model, 0).reuse.replayed, 3);
     t->memory -= 1;                                           // too little for two of them
     assert_in_range(check(r, model, 0).reuse.replayed, 1, 2); // as the addresses are the same or not

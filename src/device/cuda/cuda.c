@@ -70,6 +70,7 @@ static void cuda_destroy(vx_device *dev)
     vx_cuda_dnn_close(cuda);
     vx_cuda_blas_close(cuda);
     vx_cuda_stage_close(cuda);
+    vx_cuda_pace_close(cuda);
     if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
     (void)cudaGetLastError();
     vx_free(cuda);
@@ -286,6 +287,7 @@ static vx_status open_all(vx_cuda *cuda)
 {
     VX_TRY(vx_cuda_status(cudaSetDevice(cuda->ordinal), "CUDA device"));
     VX_TRY(vx_cuda_status(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "CUDA device"));
+    VX_TRY(vx_cuda_pace_open(cuda));
     VX_TRY(vx_cuda_stage_open(cuda));
     VX_TRY(vx_cuda_weights_open(cuda));
     cuda->groups = cuda->sm == 90 && vx_k_parts_groups();

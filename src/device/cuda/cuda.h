@@ -23,6 +23,7 @@ typedef enum vx_cuda_attention_way {
     VX_CUDA_ATTENTION_WAYS,
 } vx_cuda_attention_way;
 
+enum { VX_CUDA_GRAPHS = 128 };               // of a slot: five shapes of the released denoiser, 25 stretches each
 enum { VX_CUDA_SHORT_PRODUCTS = 1 << 27 }; // 70 us of an H200 by product_short.cu
 
 // Memory that was given back, for the next one who wants exactly so much: recordings hold its address, and a cudaMalloc of some
@@ -61,6 +62,8 @@ typedef struct vx_cuda {
     int64_t fail_in;     // vx_cuda_fail_next
     cudaError_t fail_error;
     // recording.c
+    cudaEvent_t pace[2]; // where stretches begin, by turns
+    int64_t stretches;
     bool graphs, capturing;
     bool unrecordable;        // something happened that a recording cannot repeat
     uint64_t epoch;           // advances whenever an address that a recording may hold is given back
@@ -93,6 +96,8 @@ vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *identi
 vx_status vx_cuda_record_end(vx_device *dev, vx_recording **slot, vx_status inside);
 void vx_cuda_record_free(vx_device *dev, vx_recording **slot);
 void vx_cuda_graphs(vx_device *dev, bool on);
+vx_status vx_cuda_pace_open(vx_cuda *cuda);
+void vx_cuda_pace_close(vx_cuda *cuda);
 bool vx_cuda_drop_graphs(vx_cuda *cuda); // of all slots; they are captured again when their stretch comes. False: there were none
 void vx_cuda_recording_uses(vx_cuda *cuda, vx_weight_copy *copy); // of a weight, while a stretch is being recorded
 

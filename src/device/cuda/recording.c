@@ -5,10 +5,6 @@
 // what a graph cannot hold either: copies from and to the host, weights that stream. From then on it is replayed. Where something
 // unforeseen happens in the middle of a capture, the part captured so far runs as a graph of its own and the rest by itself: what
 // the caller sees is the same.
-#include "base/alloc.h"
-#include "device/cuda/cuda.h"
-#include <string.h>
-
 //
 // An identity is compared whole. What a graph holds beyond it is this device's own affair: copies of weights and scratch, whose
 // loss advances `epoch`; the choice of kernels, which depends on shapes and on the device; workspaces, which are scratch; plans
@@ -17,7 +13,16 @@
 //
 // The card's memory that graphs take is the driver's and counts nowhere; a graph gives way where memory is short, its identity
 // stays, and it is captured again.
-enum { GRAPHS = 4, MOST_BYTES = 64 << 10 }; // of a slot; of an identity, a longer one is not recorded
+//
+// Between two stretches, recorded or not, is where a cancellation is looked for. The host is never further ahead than the stretch
+// that runs and the one behind it: the card does not wait, and who cancels waits for no more than these two.
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/check.h"
+#include "device/cuda/cuda.h"
+
+enum { MOST_BYTES = 64 << 10 }; // of an identity, a longer one is not recorded
 
 struct graph {
     char *identity;
@@ -33,7 +38,7 @@ struct graph {
 
 struct vx_recording {
     vx_recording *next; // of the device's
-    struct graph graph[GRAPHS];
+    struct graph graph[VX_CUDA_GRAPHS];
     struct graph *running;
     int64_t uses;
 };
@@ -56,7 +61,7 @@ static void clear(vx_cuda *cuda, struct graph *g)
 
 static struct graph *find(vx_recording *r, const void *identity, size_t bytes)
 {
-    for (int i = 0; i < GRAPHS; i++) {
+    for (int i = 0; i < VX_CUDA_GRAPHS; i++) {
         struct graph *g = &r->graph[i];
         if (g->identity && g->bytes == bytes && memcmp(g->identity, identity, bytes) == 0) return g;
     }
@@ -66,7 +71,7 @@ static struct graph *find(vx_recording *r, const void *identity, size_t bytes)
 static struct graph *make(vx_cuda *cuda, vx_recording *r, const void *identity, size_t bytes)
 {
     struct graph *oldest = &r->graph[0];
-    for (int i = 1; i < GRAPHS && oldest->identity; i++)
+    for (int i = 1; i < VX_CUDA_GRAPHS && oldest->identity; i++)
         if (!r->graph[i].identity || r->graph[i].last < oldest->last) oldest = &r->graph[i];
     clear(cuda, oldest);
     oldest->identity = vx_alloc(bytes);
@@ -92,11 +97,37 @@ static vx_status open_slot(vx_cuda *cuda, vx_recording **slot)
     return vx_ok();
 }
 
+vx_status vx_cuda_pace_open(vx_cuda *cuda)
+{
+    for (int i = 0; i < 2; i++)
+        VX_TRY(vx_cuda_status(cudaEventCreateWithFlags(&cuda->pace[i], cudaEventDisableTiming | cudaEventBlockingSync),
+                              "CUDA device"));
+    return vx_ok();
+}
+
+void vx_cuda_pace_close(vx_cuda *cuda)
+{
+    for (int i = 0; i < 2; i++)
+        if (cuda->pace[i]) (void)cudaEventDestroy(cuda->pace[i]);
+}
+
+// Lets the stretch before the last one end.
+static vx_status keep_pace(vx_cuda *cuda)
+{
+    VX_TRY(vx_cuda_status(cudaEventRecord(cuda->pace[cuda->stretches % 2], cuda->stream), "stretch"));
+    cuda->stretches++;
+    VX_TRY(vx_cuda_status(cudaEventSynchronize(cuda->pace[cuda->stretches % 2]), "stretch"));
+    VX_NEED_GOING(&cuda->base);
+    return vx_ok();
+}
+
 vx_status vx_cuda_record(vx_device *dev, vx_recording **slot, const void *identity, size_t bytes, bool *replayed)
 {
     vx_cuda *cuda = vx_cuda_of(dev);
     *replayed = false;
-    if (!cuda->graphs || cuda->recording || bytes > MOST_BYTES) return vx_ok();
+    if (cuda->recording) return vx_ok();
+    VX_TRY(keep_pace(cuda));
+    if (!cuda->graphs || bytes > MOST_BYTES) return vx_ok();
     if (!*slot) VX_TRY(open_slot(cuda, slot));
     vx_recording *r = *slot;
     struct graph *g = find(r, identity, bytes);
@@ -210,7 +241,7 @@ void vx_cuda_record_free(vx_device *dev, vx_recording **slot)
         if (cuda->capturing) abandon(cuda);
         cuda->recording = NULL;
     }
-    for (int i = 0; i < GRAPHS; i++) clear(cuda, &(*slot)->graph[i]);
+    for (int i = 0; i < VX_CUDA_GRAPHS; i++) clear(cuda, &(*slot)->graph[i]);
     for (vx_recording **at = &cuda->recordings; *at; at = &(*at)->next) {
         if (*at != *slot) continue;
         *at = (*slot)->next;
@@ -224,7 +255,7 @@ bool vx_cuda_drop_graphs(vx_cuda *cuda)
 {
     bool any = false;
     for (vx_recording *r = cuda->recordings; r; r = r->next)
-        for (int i = 0; i < GRAPHS; i++) {
+        for (int i = 0; i < VX_CUDA_GRAPHS; i++) {
             any = any || r->graph[i].exec;
             drop_exec(cuda, &r->graph[i]);
         }
