@@ -203,8 +203,8 @@ def line(row, rounds):
 def memory_of(rounds):
     """What sampling took beside the weights, and its plan."""
     for result in (r["ours"].get(" ".join(DENOISER), {}) for r in rounds):
-        if "sampling_bytes" in result:
-            taken, planned = result["sampling_bytes"], result["sampling_bytes_planned"]
+        if "stage_bytes" in result:
+            taken, planned = result["stage_bytes"], result["stage_bytes_planned"]
             return [f"peak device memory of sampling beyond the weights, tables of the request included: {taken / 1e9:.3f} GB, planned {planned / 1e9:.3f} GB "
                     f"({100 * (planned / taken - 1):+.1f} %)"]
     return []

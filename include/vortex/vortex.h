@@ -30,6 +30,8 @@ extern "C" {
 #define VX_INIT(type) .struct_size = sizeof(type)
 
 VX_API const char *vx_version(void); // "0.1.0"
+VX_API const char *vx_commit(void);  // of the source, "4f0ca1d-dirty"; "" where it was not under git
+VX_API const char *vx_build(void);   // "RelWithDebInfo, CUDA for 90a"
 VX_API void vx_text_free(char *text);
 VX_API int vx_exit_status(vx_code code);       // what a program ends with: 0, 1..7 by class, 130 when cancelled
 VX_API const char *vx_code_text(vx_code code); // one line, as in docs/errors.md
@@ -317,6 +319,7 @@ typedef struct vx_bench_params {
     const char *device;        // without a model: as in vx_model_params, like the two below
     const char *attention;
     bool no_graphs;
+    const volatile int *cancelled; // NULL, or where somebody may write 1: then it ends, VX_ERR_CANCELLED, within an evaluation
 } vx_bench_params;
 VX_API vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **json);
 

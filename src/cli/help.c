@@ -20,7 +20,7 @@ void print_version(FILE *to)
 #else
     const char *built = "generic";
 #endif
-    fprintf(to, "vortex %s (%s)\nback ends: %s\narchitectures: %s\n", vx_version(), VORTEX_COMMIT, VORTEX_BACK_ENDS, built);
+    fprintf(to, "vortex %s (%s)\nback ends: %s\narchitectures: %s\n", vx_version(), vx_commit(), VORTEX_BACK_ENDS, built);
 }
 
 static void overview(FILE *to)

@@ -21,7 +21,7 @@ typedef struct vx_cpu_params {
     const char *isa; // NULL = best found; "generic", "avx2", "avx512", "avx512bf16" mask off what is newer
 } vx_cpu_params;
 vx_status vx_device_cpu_create(vx_device **out, const vx_cpu_params *params); // NULL = defaults
-const char *vx_device_isa(const vx_device *dev);                              // what the CPU back end chose
+const char *vx_device_isa(const vx_device *dev);                              // "avx2", ...; of a CUDA device "sm_90"
 
 // ---- the CUDA back end ----
 typedef enum vx_attention_choice { VX_ATTENTION_AUTO, VX_ATTENTION_OWN, VX_ATTENTION_CUDNN } vx_attention_choice;
@@ -33,16 +33,19 @@ typedef struct vx_cuda_params {
 // to do.
 vx_status vx_device_cuda_create(vx_device **out, const vx_cuda_params *params);
 typedef struct vx_cuda_info {
-    char name[128], driver[32], runtime[32], cublas[96], cudnn[96]; // empty: not found; libraries with version and path
-    int devices, ordinal, sm;                                       // sm 90: compute capability 9.0
+    char name[128], driver[32], cublas[96], cudnn[96]; // "580.65.06"; libraries with version and path; empty: not found
+    char driver_cuda[32], runtime[32];                 // "13.0": the CUDA that the driver knows, and that of this build
+    int devices, ordinal, sm;                          // sm 90: compute capability 9.0
     uint64_t memory_total, memory_free;
     int sm_clock, memory_clock; // MHz now; 0: the driver does not say
     double power, power_limit;  // W now and at most; 0 likewise
 } vx_cuda_info;
 bool vx_cuda_built(void);
-// Which attention a CUDA device computed last, for reports: "mma", "wgmma", "f32", "cudnn"; "" where none did and of other devices.
-// What a replayed recording holds counts when it is recorded.
-const char *vx_cuda_attention_used(const vx_device *dev);
+// For reports, of a CUDA device; of other devices "", NULL and 0.
+const char *vx_cuda_attention_used(const vx_device *dev); // the last one: "mma", "wgmma", "short", "f32", "cudnn"; "": none yet
+// Line i of what was chosen for products so far: shape, formats, cuBLASLt's algorithm. NULL behind the last.
+const char *vx_cuda_product_choice(const vx_device *dev, int i);
+int64_t vx_cuda_launches(const vx_device *dev);          // kernels and copies of the stretches replayed so far
 vx_status vx_cuda_query(vx_cuda_info *out, int ordinal); // VX_ERR_DEVICE_NONE as above; fills in what it learned before
 
 // ---- plan: runs network code on shapes alone ----
@@ -111,7 +114,7 @@ vx_device_memory vx_device_memory_of(const vx_device *dev);
 void vx_device_memory_reset(vx_device *dev); // peak = held
 bool vx_device_far(const vx_device *dev);    // the host cannot read its memory
 
-// Copies between host memory and a contiguous tensor, complete on return.
+// Copies between host memory and a contiguous tensor. On return the host's memory may be reused or read.
 vx_status vx_upload(vx_device *dev, vx_tensor to, const void *from);
 vx_status vx_download(vx_device *dev, void *to, vx_tensor from);
 vx_status vx_device_sync(vx_device *dev);

@@ -17,6 +17,11 @@ static bool among(const char *what, const char *const *names, int count)
     return false;
 }
 
+bool vx_bench_cancelled(const vx_bench_run *run)
+{
+    return run->params->cancelled && *run->params->cancelled;
+}
+
 static int by_value(const void *a, const void *b)
 {
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
@@ -41,16 +46,19 @@ json_t *vx_bench_samples(const double *samples, int count)
 static void tell_machine(json_t *o, const vx_context *context, const vx_device *device)
 {
     json_object_set_new(o, "vortex_version", json_string(vx_version()));
+    json_object_set_new(o, "commit", json_string(vx_commit()));
+    json_object_set_new(o, "build", json_string(vx_build()));
     json_object_set_new(o, "device", json_string(vx_device_name(device)));
     json_object_set_new(o, "instruction_set", json_string(vx_device_isa(device)));
     json_object_set_new(o, "threads", json_integer(context->threads));
     vx_cuda_info info;
     if (!vx_device_far(device) || vx_cuda_query(&info, 0).code) return;
     json_object_set_new(o, "gpu",
-                        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:f, s:f}", "name", info.name, "driver", info.driver,
-                                  "runtime", info.runtime, "cublaslt", info.cublas, "cudnn", info.cudnn, "memory_bytes",
-                                  (json_int_t)info.memory_total, "sm_clock_mhz", info.sm_clock, "memory_clock_mhz",
-                                  info.memory_clock, "power_w", info.power, "power_limit_w", info.power_limit));
+                        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:f, s:f}", "name", info.name, "driver",
+                                  info.driver, "driver_cuda", info.driver_cuda, "runtime", info.runtime, "cublaslt", info.cublas,
+                                  "cudnn", info.cudnn, "memory_bytes", (json_int_t)info.memory_total, "sm_clock_mhz",
+                                  info.sm_clock, "memory_clock_mhz", info.memory_clock, "power_w", info.power, "power_limit_w",
+                                  info.power_limit));
 }
 
 static void tell_samples(const vx_bench_run *run)

@@ -154,10 +154,11 @@ static vx_status hash_of(operation *o, char hex[65])
 
 typedef struct measured {
     double sample[VX_BENCH_RUNS], flop, bytes;
+    int64_t n, k; // of a product
     char hex[65];
 } measured;
 
-static vx_status measure(vx_device *device, const block *b, const char *what, run_fn run, int runs, measured *m)
+static vx_status measure(const vx_bench_run *bench, vx_device *device, const block *b, const char *what, run_fn run, measured *m)
 {
     operation *o = vx_alloc_array(1, sizeof *o);
     VX_NEED_MEMORY(o, "an operation");
@@ -176,8 +177,10 @@ static vx_status measure(vx_device *device, const block *b, const char *what, ru
     if (!s.code) s = vx_arena_create(device, &arena, bytes);
     if (!s.code) s = vx_device_reserve(device, scratch);
     if (!s.code) s = set_up(o, arena, b, what, &m->flop, &m->bytes);
-    for (int i = -1; i < runs && !s.code; i++) { // the first warms up
-        s = vx_device_sync(device);
+    m->n = o->weight.n;
+    m->k = o->weight.k;
+    for (int i = -1; i < bench->runs && !s.code; i++) { // the first warms up
+        s = vx_bench_cancelled(bench) ? vx_fail(VX_ERR_CANCELLED, "cancelled") : vx_device_sync(device);
         double began = vx_clock_s();
         if (!s.code) s = run(o);
         if (!s.code) s = vx_device_sync(device);
@@ -188,6 +191,20 @@ static vx_status measure(vx_device *device, const block *b, const char *what, ru
     vx_device_release(device);
     vx_free(o);
     return s;
+}
+
+static json_t *part_object(const char *name, int times, const measured *m, int runs)
+{
+    const double median = vx_bench_median(m->sample, runs);
+    json_t *part = json_pack("{s:s, s:i, s:f, s:o}", "name", name, "times_a_block", times, "median_s", median, "samples_s",
+                             vx_bench_samples(m->sample, runs));
+    if (m->n > 0) json_object_set_new(part, "n_k", json_pack("[I, I]", (json_int_t)m->n, (json_int_t)m->k));
+    if (m->flop > 0) json_object_set_new(part, "flop", json_real(m->flop));
+    if (m->flop > 0) json_object_set_new(part, "tflop_per_s", json_real(m->flop / median * 1e-12));
+    if (m->bytes > 0) json_object_set_new(part, "bytes", json_real(m->bytes));
+    if (m->bytes > 0) json_object_set_new(part, "gbyte_per_s", json_real(m->bytes / median * 1e-9));
+    if (*m->hex) json_object_set_new(part, "head_sha256", json_string(m->hex));
+    return part;
 }
 
 vx_status vx_bench_operator(vx_bench_run *run, vx_device *device)
@@ -216,20 +233,14 @@ vx_status vx_bench_operator(vx_bench_run *run, vx_device *device)
     vx_status s = vx_ok();
     for (size_t i = 0; i < sizeof all / sizeof *all && !s.code; i++) {
         if (strcmp(all[i].group, run->params->what)) continue;
-        s = measure(device, b, all[i].name, all[i].run, run->runs, m);
+        s = measure(run, device, b, all[i].name, all[i].run, m);
         if (s.code) break;
-        const double median = vx_bench_median(m->sample, run->runs);
-        json_t *part = json_pack("{s:s, s:i, s:f, s:o}", "name", all[i].name, "times_a_block", all[i].times, "median_s", median,
-                                 "samples_s", vx_bench_samples(m->sample, run->runs));
-        if (m->flop > 0) json_object_set_new(part, "tflop_per_s", json_real(m->flop / median * 1e-12));
-        if (m->bytes > 0) json_object_set_new(part, "gbyte_per_s", json_real(m->bytes / median * 1e-9));
-        if (*m->hex) json_object_set_new(part, "head_sha256", json_string(m->hex));
-        json_array_append_new(parts, part);
+        json_array_append_new(parts, part_object(all[i].name, all[i].times, m, run->runs));
         for (int k = 0; k < run->runs; k++) run->sample[k] += all[i].times * m->sample[k];
         run->flop += all[i].times * m->flop;
         run->bytes += all[i].times * m->bytes;
     }
     vx_free(m);
-    if (vx_device_far(device)) json_object_set_new(run->report, "attention", json_string(vx_cuda_attention_used(device)));
+    vx_bench_tell_choices(run->report, device);
     return s;
 }

@@ -9,6 +9,14 @@ const char *vx_version(void)
 {
     return VORTEX_VERSION;
 }
+const char *vx_commit(void)
+{
+    return VORTEX_COMMIT;
+}
+const char *vx_build(void)
+{
+    return VORTEX_BUILD;
+}
 void vx_text_free(char *text)
 {
     vx_free(text);

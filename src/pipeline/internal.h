@@ -279,6 +279,8 @@ vx_status vx_encode_sound_once(vx_model *model, const float *sound, int64_t samp
 // ---- benches ----
 typedef struct vx_bench_run vx_bench_run;
 enum { VX_BENCH_RUNS = 1000 };
+// The request that everybody's figures are given for.
+enum { VX_CANONICAL_WIDTH = 1344, VX_CANONICAL_HEIGHT = 768, VX_CANONICAL_FRAMES = 124, VX_CANONICAL_SEED = 440420 };
 struct vx_bench_run {
     const vx_bench_params *params;
     int runs;
@@ -286,10 +288,21 @@ struct vx_bench_run {
     double flop, bytes; // of a run
     json_t *report;
 };
+bool vx_bench_cancelled(const vx_bench_run *run);
 double vx_bench_median(const double *samples, int count);
 json_t *vx_bench_samples(const double *samples, int count);
+// Operators of a piece of work on a model whose device is traced meanwhile. The tally is the caller's to vx_free, also after a
+// failure; what happens while it is paused does not count.
+typedef struct vx_bench_tally vx_bench_tally;
+typedef vx_status vx_bench_work(vx_model *m, vx_bench_tally *tally, void *user);
+vx_status vx_bench_trace(vx_model *m, vx_bench_tally **tally, vx_bench_work *work, void *user);
+void vx_bench_pause(vx_bench_tally *tally, bool pause);
+json_t *vx_bench_operators(const vx_bench_tally *tally);
+void vx_bench_tell_blocks(const vx_bench_tally *tally, int64_t blocks, json_t *report); // of one evaluation of the denoiser
+void vx_bench_tell_choices(json_t *report, const vx_device *device); // which programs computed, where it chooses
 vx_status vx_bench_operator(vx_bench_run *run, vx_device *device);
 vx_status vx_bench_stage(vx_bench_run *run, vx_model *model);
+vx_status vx_bench_encoder(vx_bench_run *run, vx_model *model);
 // The released model without files of its own: made-up weights on a GPU. Close takes the files away.
 typedef struct vx_bench_model {
     vx_model *model;

@@ -113,6 +113,9 @@ class Combinations(Case):
             ("VX-2003", ["bench", "linear", "--runs", "1001"]),
             ("VX-2004", ["bench", "generate"]),
             ("VX-2005", ["bench", "linear", "--size", "64x64"]),
+            ("VX-2005", ["bench", "video-vae", "-m", model(), "--size", "64x64", "--steps", "3"]),
+            ("VX-2005", ["bench", "audio-vae", "-m", model(), "--vae-precision", "float16"]),
+            ("VX-2005", ["bench", "text-encoder", "-m", model(), "--sampler", "euler"]),
             ("VX-2005", ["bench", "audio-encoder", "-m", model(), "--prompt-file", "/nowhere"]),
             ("VX-2008", ["bench", "denoiser", "-m", model(), "--prompt-file", "/nowhere"]),
             ("VX-2004", ["generate", *m, *SMALL]),
@@ -336,6 +339,20 @@ class Results(Case):
     def test_a_bench_says_what_its_runs_found_from_the_warm_up(self):
         runs = self.ok("bench", "denoiser", "-m", model(), *SMALL, "--runs", "2").json["runs"]
         self.assertEqual([(r["reused"]["text"], r["reused"]["tables"]) for r in runs], [(False, True)] * 2)
+
+    def test_a_bench_says_what_its_numbers_belong_to(self):
+        r = self.ok("bench", "denoiser", "-m", model(), *SMALL, "--steps", "3", "--runs", "1").json
+        self.assertLessEqual({"vortex_version", "commit", "build", "device", "instruction_set", "threads", "request", "rows", "runs", "samples_s", "median_s",
+                              "gflop_per_s", "steps", "step_median_s", "block_s", "block_median_s", "operators_of_a_step"}, set(r))
+        self.assertEqual((r["request"]["width"], r["request"]["evaluations"], r["steps"]), (96, 3, 3))
+        layers = sum(o["calls"] for o in r["operators_of_a_step"] if o["operator"] == "attention")
+        self.assertEqual(len(r["block_s"]), layers)
+        for o in r["operators_of_a_step"]:
+            self.assertEqual(len(o["samples_s"]), o["calls"])
+            self.assertAlmostEqual(sum(o["samples_s"]), o["seconds"])
+        for what in ("audio-vae", "audio-encoder", "text-encoder"):
+            r = self.ok("bench", what, "-m", model(), "--runs", "1").json
+            self.assertTrue(all(o["calls"] > 0 and o["median_s"] > 0 for o in r["operators_of_a_run"]) and r["operators_of_a_run"])
 
     def test_a_seed_is_drawn_for_each_clip_and_told(self):
         base = [a for a in SMALL if a not in ("--seed", "1")]

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
         }
         qsort(sum, ROUNDS, sizeof(float), by_size);
         printf("sum of a block %8.3f ms (%.3f to %.3f)\n", (double)sum[ROUNDS / 2], (double)sum[0], (double)sum[ROUNDS - 1]);
-        for (int i = 0; vx_cuda_blas_choice(dev, i); i++) printf("  %s\n", vx_cuda_blas_choice(dev, i));
+        for (int i = 0; vx_cuda_product_choice(dev, i); i++) printf("  %s\n", vx_cuda_product_choice(dev, i));
     }
     vx_arena_destroy(&arena);
     vx_device_destroy(&dev);

@@ -14,7 +14,8 @@ static void the_device_tells_what_it_is(void **state)
     printf("  %s, sm_%d, driver %s, runtime %s, cuBLASLt %s, cuDNN %s, %llu of %llu bytes free\n", info.name, info.sm,
            info.driver, info.runtime, info.cublas, info.cudnn, (unsigned long long)info.memory_free,
            (unsigned long long)info.memory_total);
-    assert_true(info.devices >= 1 && info.sm >= 80 && info.name[0] && info.driver[0] && info.runtime[0] && info.cublas[0]);
+    assert_true(info.devices >= 1 && info.sm >= 80 && info.name[0] && info.driver[0] && info.driver_cuda[0] && info.runtime[0] &&
+                info.cublas[0]);
     assert_true(info.memory_free > 0 && info.memory_free <= info.memory_total);
     assert_string_equal(vx_device_name(card), "cuda");
     char isa[16];

@@ -12,6 +12,18 @@ const char *vx_cuda_attention_used(const vx_device *dev)
     return "";
 }
 
+const char *vx_cuda_product_choice(const vx_device *dev, int i)
+{
+    (void)dev, (void)i;
+    return NULL;
+}
+
+int64_t vx_cuda_launches(const vx_device *dev)
+{
+    (void)dev;
+    return 0;
+}
+
 static vx_status absent(void)
 {
     return vx_fail_remedy(VX_ERR_DEVICE_NONE, "use --device cpu, or build with -DVORTEX_CUDA=ON where CUDA's nvcc is installed",

@@ -200,8 +200,9 @@ void vx_cuda_blas_tune(vx_device *dev, int candidates)
     forget_plans(blas);
 }
 
-const char *vx_cuda_blas_choice(const vx_device *dev, int i)
+const char *vx_cuda_product_choice(const vx_device *dev, int i)
 {
+    if (strcmp(dev->name, "cuda") != 0) return NULL;
     const vx_cuda_blas *blas = vx_cuda_of_const(dev)->blas;
     return i < blas->plans ? blas->plan[i].text : NULL;
 }

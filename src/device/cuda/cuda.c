@@ -256,7 +256,7 @@ vx_status vx_cuda_query(vx_cuda_info *out, int ordinal)
 {
     *out = (vx_cuda_info){ .ordinal = ordinal };
     int version = 0;
-    if (cudaDriverGetVersion(&version) == cudaSuccess) version_text(out->driver, sizeof out->driver, version);
+    if (cudaDriverGetVersion(&version) == cudaSuccess) version_text(out->driver_cuda, sizeof out->driver_cuda, version);
     if (cudaRuntimeGetVersion(&version) == cudaSuccess) version_text(out->runtime, sizeof out->runtime, version);
     char text[sizeof out->cublas];
     if (vx_cuda_blas_find(text, sizeof text)) memcpy(out->cublas, text, sizeof text);

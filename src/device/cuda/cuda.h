@@ -23,7 +23,7 @@ typedef enum vx_cuda_attention_way {
     VX_CUDA_ATTENTION_WAYS,
 } vx_cuda_attention_way;
 
-enum { VX_CUDA_GRAPHS = 128 };               // of a slot: five shapes of the released denoiser, 25 stretches each
+enum { VX_CUDA_GRAPHS = 128 };             // of a slot: five shapes of the released denoiser, 25 stretches each
 enum { VX_CUDA_SHORT_PRODUCTS = 1 << 27 }; // 70 us of an H200 by product_short.cu
 
 // Memory that was given back, for the next one who wants exactly so much: recordings hold its address, and a cudaMalloc of some
@@ -64,6 +64,7 @@ typedef struct vx_cuda {
     // recording.c
     cudaEvent_t pace[2]; // where stretches begin, by turns
     int64_t stretches;
+    int64_t launches; // of those replayed
     bool graphs, capturing;
     bool unrecordable;        // something happened that a recording cannot repeat
     uint64_t epoch;           // advances whenever an address that a recording may hold is given back
@@ -132,7 +133,7 @@ vx_status vx_cuda_prefetch(vx_device *dev, vx_tensor weight);
 void vx_cuda_forget(vx_device *dev, const void *begin, size_t bytes);
 vx_weight_stats vx_cuda_weight_stats(const vx_device *dev);
 vx_status vx_cuda_made_up(vx_device *dev, uint64_t seed);
-// power.c: fills in clocks and power of the card on this bus, as far as the driver tells them.
+// power.c: fills in the driver's version and clocks and power of the card on this bus, as far as the driver tells them.
 void vx_cuda_power(vx_cuda_info *out, const char *bus);
 
 // Scratch of the running operator; grows only where a plan was too small.
@@ -170,8 +171,6 @@ vx_status vx_cuda_blas_product(vx_cuda *cuda, const vx_cuda_product *p, void *wo
 // For benches: products of shapes first met from now on are tried with up to `candidates` algorithms and the fastest is kept
 // (0: cuBLASLt's first proposal, which is never timed).
 void vx_cuda_blas_tune(vx_device *dev, int candidates);
-// One line for each shape met so far; NULL behind the last.
-const char *vx_cuda_blas_choice(const vx_device *dev, int i);
 
 const char *vx_cuda_attention_name(vx_cuda_attention_way way); // "mma", "wgmma", "f32", "short", "cudnn"
 

@@ -1,5 +1,6 @@
-// Clocks and power of the card as the driver's management library tells them: a number without them is half a number.
+// Driver, clocks and power of the card as the driver's management library tells them: a number without them is half a number.
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "device/cuda/cuda.h"
 
@@ -10,6 +11,7 @@ typedef int (*init_fn)(void);
 typedef int (*by_bus_fn)(const char *bus, nvml_device *device);
 typedef int (*clock_fn)(nvml_device device, int type, unsigned *mhz);
 typedef int (*power_fn)(nvml_device device, unsigned *milliwatts);
+typedef int (*text_fn)(char *text, unsigned size);
 
 // A function's address comes as an object's: POSIX says that this conversion works.
 static void *symbol(void *library, const char *name)
@@ -27,11 +29,15 @@ void vx_cuda_power(vx_cuda_info *out, const char *bus)
         by_bus_fn by_bus;
         clock_fn clock;
         power_fn power;
+        text_fn text;
     } f;
     nvml_device device = NULL;
     unsigned value = 0;
     f.p = symbol(library, "nvmlInit_v2");
     bool ready = f.p && f.init() == 0;
+    char driver[80];
+    f.p = symbol(library, "nvmlSystemGetDriverVersion");
+    if (ready && f.p && f.text(driver, sizeof driver) == 0) snprintf(out->driver, sizeof out->driver, "%.31s", driver);
     f.p = symbol(library, "nvmlDeviceGetHandleByPciBusId_v2");
     ready = ready && f.p && f.by_bus(bus, &device) == 0;
     f.p = symbol(library, "nvmlDeviceGetClockInfo");

@@ -30,6 +30,7 @@ struct graph {
     bool quiet;     // it ran without anything that a graph can never hold
     uint64_t epoch; // then, or when it was captured
     cudaGraphExec_t exec;
+    size_t launches;
     vx_cuda_attention_way attention; // that it computes last
     vx_weight_copy **uses;
     int used, room;
@@ -85,6 +86,7 @@ static vx_status replay(vx_cuda *cuda, struct graph *g)
 {
     for (int i = 0; i < g->used; i++) vx_cuda_weights_touch(cuda, g->uses[i]);
     cuda->attention_ran = g->attention;
+    cuda->launches += (int64_t)g->launches;
     return vx_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "recorded operators");
 }
 
@@ -168,8 +170,8 @@ void vx_cuda_recording_uses(vx_cuda *cuda, vx_weight_copy *copy)
     g->uses[g->used++] = copy;
 }
 
-// Ends the capture and runs what it holds; keeps it as `exec` where that is asked for.
-static vx_status run_captured(vx_cuda *cuda, cudaGraphExec_t *kept)
+// Ends the capture and runs what it holds; keeps it where that is asked for.
+static vx_status run_captured(vx_cuda *cuda, struct graph *keep)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -182,12 +184,13 @@ static vx_status run_captured(vx_cuda *cuda, cudaGraphExec_t *kept)
         error = cudaGraphInstantiate(&exec, graph, 0);
     }
     if (error == cudaSuccess) error = cudaGraphLaunch(exec, cuda->stream);
+    if (error == cudaSuccess && keep) error = cudaGraphGetNodes(graph, NULL, &keep->launches);
     if (graph) (void)cudaGraphDestroy(graph);
-    if (kept && error == cudaSuccess) {
-        *kept = exec;
+    if (keep && error == cudaSuccess) {
+        keep->exec = exec;
         return vx_ok();
     }
-    if (exec && !kept && error == cudaSuccess) error = cudaStreamSynchronize(cuda->stream);
+    if (exec && !keep && error == cudaSuccess) error = cudaStreamSynchronize(cuda->stream);
     if (exec) (void)cudaGraphExecDestroy(exec);
     return vx_cuda_status(error, "recorded operators");
 }
@@ -227,7 +230,7 @@ vx_status vx_cuda_record_end(vx_device *dev, vx_recording **slot, vx_status insi
     }
     g->quiet = !cuda->unrecordable;
     g->attention = cuda->attention_ran;
-    const vx_status s = run_captured(cuda, g->quiet ? &g->exec : NULL);
+    const vx_status s = run_captured(cuda, g->quiet ? g : NULL);
     if (s.code != VX_OK) g->quiet = false;
     return vx_cuda_settle(cuda, s);
 }
@@ -260,6 +263,11 @@ bool vx_cuda_drop_graphs(vx_cuda *cuda)
             drop_exec(cuda, &r->graph[i]);
         }
     return any;
+}
+
+int64_t vx_cuda_launches(const vx_device *dev)
+{
+    return strcmp(dev->name, "cuda") == 0 ? vx_cuda_of_const(dev)->launches : 0;
 }
 
 void vx_cuda_graphs(vx_device *dev, bool on)
