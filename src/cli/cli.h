@@ -27,7 +27,7 @@ typedef enum command_set {
 
 typedef enum progress_mode { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_PLAIN, PROGRESS_JSON, PROGRESS_NONE } progress_mode;
 
-enum { MAX_ARGUMENTS = 16 };
+enum { MAX_ARGUMENTS = 16, MAX_ASKED = 64 };
 
 // Everything that was given. Strings are the arguments' own.
 typedef struct options {
@@ -41,7 +41,8 @@ typedef struct options {
     bool man, completion;
     const char *argument[MAX_ARGUMENTS];
     int arguments;
-    const char *asked; // the first option of a request that was given
+    const char *asked[MAX_ASKED]; // names of request fields that were given, the first ones
+    int askeds;
     progress_mode progress_mode;
     FILE *log;
 } options;
@@ -72,6 +73,7 @@ void session_close(session *s);
 void watch_signals(bool json);     // from the start: until a job is watched, SIGINT, SIGTERM and SIGHUP end the process with 130
 void watch_job(vx_job *job);       // they cancel it; a second one ends the process. NULL: none runs now, more may come
 void watch_file(const char *path); // a finished file that a second signal removes; NULL: none
+const volatile int *watch_bench(void); // the first signal only changes what this points to
 bool interrupted(void);
 
 // files.c: what is written against everything else that is named, before anything is opened

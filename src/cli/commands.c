@@ -172,15 +172,38 @@ vx_status command_doctor(options *o)
     return status;
 }
 
-// Operators and encoders have a workload of their own.
+// Which fields of a request a bench measures by; of one that is not listed, all.
+static const struct {
+    const char *name, *fields;
+} workloads[] = {
+    { "linear", "" },
+    { "attention", "" },
+    { "elementwise", "" },
+    { "image-encoder", "" },
+    { "audio-encoder", "" },
+    { "text-encoder",
+      " prompt first last keyframe ref conditions task size aspect frames seconds canvas_short_edge canvas_max_pixels "
+      "reference_short_edge precision " },
+    { "video-vae", " size aspect frames seconds canvas_short_edge canvas_max_pixels seed precision vae_precision vae_rope " },
+    { "audio-vae", " frames seconds seed precision " },
+};
+
+static bool names(const char *fields, const char *name)
+{
+    char spaced[64];
+    snprintf(spaced, sizeof spaced, " %s ", name);
+    return strstr(fields, spaced) != NULL;
+}
+
 static vx_status check_workload(const options *o)
 {
-    static const char *const fixed[] = { "linear", "attention", "elementwise", "image-encoder", "audio-encoder" };
-    const char *asked = o->asked ? o->asked : o->prompt_file ? "--prompt-file" : NULL;
-    for (size_t i = 0; asked && i < sizeof fixed / sizeof *fixed; i++)
-        if (!strcmp(o->argument[0], fixed[i]))
-            return usage_error(VX_ERR_CONFLICT, "", "bench %s has a workload of its own, %s would change nothing", fixed[i],
-                               asked);
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
+        if (strcmp(o->argument[0], workloads[i].name) != 0) continue;
+        const char *idle = o->prompt_file && !names(workloads[i].fields, "prompt") ? "prompt_file" : NULL;
+        for (int k = 0; k < o->askeds && !idle; k++)
+            if (!names(workloads[i].fields, o->asked[k])) idle = o->asked[k];
+        if (idle) return usage_error(VX_ERR_CONFLICT, idle, "bench %s does not depend on %s", workloads[i].name, idle);
+    }
     return (vx_status){ 0 };
 }
 
@@ -201,7 +224,7 @@ vx_status command_bench(options *o)
         status = vx_bench(s.context,
                           &(vx_bench_params){ VX_INIT(vx_bench_params), .what = o->argument[0], .model = s.model,
                                               .request = &request, .runs = (int)runs, .device = o->device,
-                                              .attention = o->attention, .no_graphs = o->no_graphs },
+                                              .attention = o->attention, .no_graphs = o->no_graphs, .cancelled = watch_bench() },
                           &json);
     if (!status.code) put_line(json); // always JSON: it is for machines
     vx_text_free(json);

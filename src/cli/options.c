@@ -143,7 +143,7 @@ static vx_status parse_one(options *o, int argc, char **argv, int *i)
         if (*i + 1 >= argc) return usage_error(VX_ERR_USAGE, "", "%s needs a value", name);
         value = argv[++*i];
     }
-    if (field && !o->asked) o->asked = field->flag;
+    if (field && o->askeds < MAX_ASKED) o->asked[o->askeds++] = field->name;
     if (field) return vx_request_builder_set(o->builder, field->name, is_switch ? "true" : value);
     if (is_switch) *(bool *)((char *)o + opt->offset) = true;
     else *(const char **)((char *)o + opt->offset) = value;

@@ -55,6 +55,12 @@ void watch_signals(bool json)
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
+const volatile int *watch_bench(void)
+{
+    jobs_began = 1;
+    return &signals;
+}
+
 void watch_job(vx_job *job)
 {
     current = job;

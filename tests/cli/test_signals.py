@@ -92,6 +92,16 @@ class Signals(Case):
             self.assertEqual(p.returncode, 130, err)
             self.assertEqual(json.loads(out)["error"]["code"], "VX-8001")
 
+    def test_a_bench_ends_in_order(self):
+        for arguments in (["linear"], ["audio-encoder", "-m", model()], ["denoiser", "-m", model(), *SMALL]):
+            p = start("bench", *arguments, "--runs", "1000")
+            time.sleep(0.5)
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=60)
+            self.assertEqual(p.returncode, 130, err)
+            self.assertIn("VX-8001", err)
+            self.assertNotIn("samples_s", out)
+
     def test_random_moments(self):
         """Whenever it comes, the clip is complete or not there."""
         began = time.monotonic()
