@@ -45,7 +45,7 @@ static bool card_is_there(void)
 {
     vx_cuda_info info;
     (void)vx_cuda_query(&info, 0);
-    return info.devices > 0 || (*info.driver && atoi(info.driver) < atoi(info.runtime));
+    return info.devices > 0 || (*info.driver_cuda && atoi(info.driver_cuda) < atoi(info.runtime));
 }
 
 // On the processor, because it was asked for or because of `cause`: options of a GPU's are refused, with the cause where there

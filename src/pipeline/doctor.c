@@ -67,10 +67,11 @@ static json_t *cuda_object(json_t *devices, json_t *problems)
         json_array_append_new(cards, card(&info));
         json_array_append_new(devices, json_sprintf("cuda:%d", i));
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:I, s:I, s:o}", "name", text_or_null(first.name), "driver",
-                     text_or_null(first.driver), "runtime", text_or_null(first.runtime), "cublaslt", text_or_null(first.cublas),
-                     "cudnn", text_or_null(first.cudnn), "devices", first.devices, "compute_capability", first.sm, "memory_bytes",
-                     (json_int_t)first.memory_total, "free_bytes", (json_int_t)first.memory_free, "cards", cards);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:I, s:I, s:o}", "name", text_or_null(first.name), "driver",
+                     text_or_null(first.driver), "driver_cuda", text_or_null(first.driver_cuda), "runtime",
+                     text_or_null(first.runtime), "cublaslt", text_or_null(first.cublas), "cudnn", text_or_null(first.cudnn),
+                     "devices", first.devices, "compute_capability", first.sm, "memory_bytes", (json_int_t)first.memory_total,
+                     "free_bytes", (json_int_t)first.memory_free, "cards", cards);
 }
 
 // No problem by itself, but nobody should find out by waiting.

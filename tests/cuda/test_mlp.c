@@ -36,7 +36,7 @@ static bool multiplied(int64_t rows)
     char start[32];
     const int length = snprintf(start, sizeof start, "m %lld ", (long long)rows);
     const char *text;
-    for (int i = 0; (text = vx_cuda_blas_choice(card, i)); i++)
+    for (int i = 0; (text = vx_cuda_product_choice(card, i)); i++)
         if (strncmp(text, start, (size_t)length) == 0) return true;
     return false;
 }
@@ -121,7 +121,7 @@ int main(void)
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     const char *text;
-    for (int i = 0; (text = vx_cuda_blas_choice(card, i)); i++) printf("  %s\n", text);
+    for (int i = 0; (text = vx_cuda_product_choice(card, i)); i++) printf("  %s\n", text);
     free_weight(&block.fc1), free_weight(&block.fc2);
     vx_free(input);
     vx_arena_destroy(&arena);

@@ -43,7 +43,8 @@ static void good_machine(void)
 {
     machine.built = true;
     machine.info = (vx_cuda_info){ .name = "H200",
-                                   .driver = "13.0",
+                                   .driver = "580.65.06",
+                                   .driver_cuda = "13.0",
                                    .runtime = "13.0",
                                    .cublas = "13.1.0",
                                    .cudnn = "9.19",
@@ -57,7 +58,7 @@ static void good_machine(void)
 static void no_card(void)
 {
     good_machine();
-    machine.info = (vx_cuda_info){ .driver = "13.0", .runtime = "13.0" };
+    machine.info = (vx_cuda_info){ .driver_cuda = "13.0", .runtime = "13.0" };
     machine.found = machine.opens = machine.opens_cudnn =
         vx_fail_remedy(VX_ERR_DEVICE_NONE, "use --device cpu", "no CUDA device was found");
 }
@@ -65,7 +66,7 @@ static void no_card(void)
 static void old_driver(void)
 {
     no_card();
-    snprintf(machine.info.driver, sizeof machine.info.driver, "11.4");
+    snprintf(machine.info.driver_cuda, sizeof machine.info.driver_cuda, "11.4");
     machine.found = machine.opens = machine.opens_cudnn =
         vx_fail_remedy(VX_ERR_DEVICE_NONE, "install NVIDIA's driver", "no CUDA driver that this build can use");
 }
