@@ -35,6 +35,7 @@ VX_API const char *vx_build(void);   // "RelWithDebInfo, CUDA for 90a"
 VX_API void vx_text_free(char *text);
 VX_API int vx_exit_status(vx_code code);       // what a program ends with: 0, 1..7 by class, 130 when cancelled
 VX_API const char *vx_code_text(vx_code code); // one line, as in docs/errors.md
+VX_API const char *vx_code_help(vx_code code); // the remedy of a status that has no better one; "" of most codes
 // Removes the temporary files of outputs that are under way. Async-signal-safe: for a handler that ends the process.
 VX_API void vx_abandon_outputs(void);
 

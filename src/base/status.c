@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,22 +33,28 @@ static void VX_PRINTF(3, 4) print(char *out, size_t capacity, const char *format
     va_end(list);
 }
 
-vx_status vx_fail(vx_code code, const char *format, ...)
+static vx_status of_list(vx_code code, const char *format, va_list list)
 {
     vx_status s = { .code = code };
+    print_list(s.message, sizeof s.message, format, list);
+    print(s.remedy, sizeof s.remedy, "%s", vx_code_remedy(code));
+    return s;
+}
+
+vx_status vx_fail(vx_code code, const char *format, ...)
+{
     va_list list;
     va_start(list, format);
-    print_list(s.message, sizeof s.message, format, list);
+    vx_status s = of_list(code, format, list);
     va_end(list);
     return s;
 }
 
 vx_status vx_fail_remedy(vx_code code, const char *remedy, const char *format, ...)
 {
-    vx_status s = { .code = code };
     va_list list;
     va_start(list, format);
-    print_list(s.message, sizeof s.message, format, list);
+    vx_status s = of_list(code, format, list);
     va_end(list);
     print(s.remedy, sizeof s.remedy, "%s", remedy);
     return s;
@@ -55,10 +62,9 @@ vx_status vx_fail_remedy(vx_code code, const char *remedy, const char *format, .
 
 vx_status vx_fail_field(vx_code code, const char *field, const char *format, ...)
 {
-    vx_status s = { .code = code };
     va_list list;
     va_start(list, format);
-    print_list(s.message, sizeof s.message, format, list);
+    vx_status s = of_list(code, format, list);
     va_end(list);
     print(s.field, sizeof s.field, "%s", field);
     return s;
@@ -79,7 +85,8 @@ vx_status vx_within(vx_status inner, const char *format, ...)
 
 vx_status vx_remedy(vx_status inner, const char *format, ...)
 {
-    if (inner.code == VX_OK || inner.remedy[0]) return inner;
+    const bool own = inner.remedy[0] && strcmp(inner.remedy, vx_code_remedy(inner.code)) != 0;
+    if (inner.code == VX_OK || own) return inner;
     va_list list;
     va_start(list, format);
     print_list(inner.remedy, sizeof inner.remedy, format, list);
@@ -89,16 +96,14 @@ vx_status vx_remedy(vx_status inner, const char *format, ...)
 
 vx_status vx_fail_errno(vx_code code, int error, const char *format, ...)
 {
-    vx_status s = { .code = code };
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG) s.code = VX_ERR_STORAGE_FULL;
-    if (error == ENOMEM) s.code = VX_ERR_MEMORY;
-    char what[sizeof s.message], reason[128];
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = VX_ERR_STORAGE_FULL;
+    if (error == ENOMEM) code = VX_ERR_MEMORY;
+    char what[sizeof((vx_status *)0)->message], reason[128];
     va_list list;
     va_start(list, format);
     print_list(what, sizeof what, format, list);
     va_end(list);
-    print(s.message, sizeof s.message, "%s: %s", what, strerror_r(error, reason, sizeof reason));
-    return s;
+    return vx_fail(code, "%s: %s", what, strerror_r(error, reason, sizeof reason));
 }
 
 int vx_code_exit(vx_code code)
@@ -117,4 +122,16 @@ const char *vx_code_summary(vx_code code)
 #undef VX_CODE_SUMMARY
     }
     return "an unknown code";
+}
+
+// Where the message alone leaves the reader with nothing to do. Others say what is accepted, or where to look.
+const char *vx_code_remedy(vx_code code)
+{
+    switch (code) {
+    case VX_ERR_MEMORY: return "close other programs, or ask for fewer frames or a smaller picture";
+    case VX_ERR_MEMORY_PLAN: return "ask for a smaller --size or fewer --frames";
+    case VX_ERR_DEVICE_NONE: return "use --device cpu";
+    case VX_ERR_DEVICE: return "look at nvidia-smi and the system's log; a new run starts afresh";
+    default: return "";
+    }
 }

@@ -12,7 +12,7 @@ static inline vx_status vx_ok(void)
     return (vx_status){ VX_OK, "", "", "" };
 }
 
-// An error with a message. Truncation is silent (the front of a message says most).
+// An error with a message, and the remedy of its code. Truncation is silent (the front of a message says most).
 vx_status vx_fail(vx_code code, const char *format, ...) VX_PRINTF(2, 3);
 // The same with what the user can do about it.
 vx_status vx_fail_remedy(vx_code code, const char *remedy, const char *format, ...) VX_PRINTF(3, 4);
@@ -20,7 +20,7 @@ vx_status vx_fail_remedy(vx_code code, const char *remedy, const char *format, .
 vx_status vx_fail_field(vx_code code, const char *field, const char *format, ...) VX_PRINTF(3, 4);
 // Prefixes the message with "where: ".
 vx_status vx_within(vx_status inner, const char *format, ...) VX_PRINTF(2, 3);
-// Sets the remedy if there is none yet.
+// Sets the remedy if there is none yet but the code's.
 vx_status vx_remedy(vx_status inner, const char *format, ...) VX_PRINTF(2, 3);
 // errno to a status: ENOSPC, EDQUOT and EFBIG become VX_ERR_STORAGE_FULL and ENOMEM VX_ERR_MEMORY, whatever `code` is.
 vx_status vx_fail_errno(vx_code code, int error, const char *format, ...) VX_PRINTF(3, 4);
@@ -31,6 +31,7 @@ static inline vx_code vx_code_of(vx_status s)
 }
 int vx_code_exit(vx_code code);            // exit status: 0, 1..7, 130
 const char *vx_code_summary(vx_code code); // the line of docs/errors.md
+const char *vx_code_remedy(vx_code code);  // what helps where nobody knows better: of memory and devices, else ""
 
 #define VX_TRY(expression)                     \
     do {                                       \

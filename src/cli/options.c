@@ -65,6 +65,7 @@ vx_status usage_error(vx_code code, const char *field, const char *format, ...)
     vsnprintf(s.message, sizeof s.message, format, args);
     va_end(args);
     snprintf(s.field, sizeof s.field, "%s", field ? field : "");
+    snprintf(s.remedy, sizeof s.remedy, "%s", vx_code_help(code));
     return s;
 }
 

@@ -117,8 +117,8 @@ int report_error(const options *o, vx_status s)
     json_t *json = o->json ? json_pack("{s:o}", "error", error_json(&s)) : NULL;
     if (json) put_json(json);
     else if (o->json)
-        printf("{\"error\":{\"code\":\"VX-%04d\",\"message\":\"%s\",\"remedy\":\"\",\"field\":\"\"}}\n", (int)s.code,
-               vx_code_text(s.code));
+        printf("{\"error\":{\"code\":\"VX-%04d\",\"message\":\"%s\",\"remedy\":\"%s\",\"field\":\"\"}}\n", (int)s.code,
+               vx_code_text(s.code), vx_code_help(s.code));
     return vx_exit_status(s.code);
 }
 

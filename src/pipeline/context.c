@@ -29,6 +29,10 @@ const char *vx_code_text(vx_code code)
 {
     return vx_code_summary(code);
 }
+const char *vx_code_help(vx_code code)
+{
+    return vx_code_remedy(code);
+}
 void vx_abandon_outputs(void)
 {
     vx_output_discard_all_on_signal();

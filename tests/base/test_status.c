@@ -26,7 +26,25 @@ static void carries_field_and_remedy(void **state)
     assert_string_equal(vx_remedy(s, "or not").remedy, "ask for 400");
     s = vx_fail_remedy(VX_ERR_MEMORY, "use 100% less", "no memory");
     assert_string_equal(s.remedy, "use 100% less");
+    assert_string_equal(vx_remedy(s, "or not").remedy, "use 100% less");
     assert_string_equal(vx_remedy(vx_ok(), "nothing to do").remedy, "");
+}
+
+// Whoever makes an error of memory or of a device, and however: it says what helps. Better words take the place of these.
+static void memory_and_devices_have_a_remedy(void **state)
+{
+    (void)state;
+#define CHECK(name, number, text) assert_int_equal(*vx_code_remedy(name) != 0, number / 1000 == 5 || number / 1000 == 6);
+    VX_CODES(CHECK)
+#undef CHECK
+    const char *memory = vx_code_remedy(VX_ERR_MEMORY), *device = vx_code_remedy(VX_ERR_DEVICE);
+    vx_status s = vx_fail(VX_ERR_MEMORY, "none");
+    assert_string_equal(s.remedy, memory);
+    assert_string_equal(vx_within(s, "text").remedy, memory);
+    assert_string_equal(vx_remedy(s, "ask for %d", 400).remedy, "ask for 400");
+    assert_string_equal(vx_fail_errno(VX_ERR_OUTPUT, ENOMEM, "a file").remedy, memory);
+    assert_string_equal(vx_fail_errno(VX_ERR_OUTPUT, EACCES, "a file").remedy, "");
+    assert_string_equal(vx_fail_field(VX_ERR_DEVICE, "device", "gone").remedy, device);
 }
 
 static vx_status fails_inside(void)
@@ -131,13 +149,10 @@ static void summarises_every_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(carries_code_and_message),
-        cmocka_unit_test(carries_field_and_remedy),
-        cmocka_unit_test(tells_where_from_the_outside_in),
-        cmocka_unit_test(cuts_long_messages_at_a_character),
-        cmocka_unit_test(maps_errno),
-        cmocka_unit_test(exits_with_the_class_of_the_code),
-        cmocka_unit_test(summarises_every_code),
+        cmocka_unit_test(carries_code_and_message),          cmocka_unit_test(carries_field_and_remedy),
+        cmocka_unit_test(memory_and_devices_have_a_remedy),  cmocka_unit_test(tells_where_from_the_outside_in),
+        cmocka_unit_test(cuts_long_messages_at_a_character), cmocka_unit_test(maps_errno),
+        cmocka_unit_test(exits_with_the_class_of_the_code),  cmocka_unit_test(summarises_every_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,14 @@ class Faults(Case):
                     what = f"malloc:{k}{plus}:ENOMEM by {callers}"
                     self.judge(self.run_with(what.split()[0], path=callers), what, codes=codes)
 
+    def test_a_lack_of_memory_says_what_helps(self):
+        """In text and in JSON, also where there is no memory to make JSON."""
+        for fault, callers in (("malloc:200:ENOMEM", "/vortex|libvortex"), ("malloc:200+:ENOMEM", "/vortex|libvortex|libjansson")):
+            r = self.run_with(fault, path=callers, args=("--json",))
+            self.error_of(r, "VX-5001")
+            self.assertIn("close other programs", r.err)
+            self.assertIn("close other programs", r.json["error"]["remedy"])
+
     def test_maps_without_memory(self):
         calls = self.count(path="anonymous")
         for k in self.places(calls["mmap"], 16):

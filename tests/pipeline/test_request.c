@@ -328,6 +328,11 @@ static void the_error_page_lists_every_code(void **state)
     if (!strstr(page, "| VX-" #number " |") || !strstr(page, text)) fail_msg("docs/errors.md lacks VX-%d (%s)", number, text);
     VX_CODES(LISTED)
 #undef LISTED
+#define HELPED(name, number, text)         \
+    if (!strstr(page, vx_code_help(name))) \
+        fail_msg("docs/errors.md lacks what helps with VX-%d (%s)", number, vx_code_help(name));
+    VX_CODES(HELPED)
+#undef HELPED
     vx_free(page);
 }
 
