@@ -5,7 +5,9 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +22,7 @@ enum { HUGE_PAGE = 2 << 20 };
 static atomic_uint_fast64_t calls;
 static atomic_bool armed, fault_persistent, delivered;
 static atomic_int_fast64_t countdown;
+static _Thread_local size_t wanted; // by the thread's last call in vain
 
 static bool refused(void)
 {
@@ -31,24 +34,27 @@ static bool refused(void)
     return hit;
 }
 
+static void *given(void *p, size_t bytes)
+{
+    if (!p) wanted = bytes;
+    return p;
+}
+
 void *vx_alloc(size_t bytes)
 {
-    if (refused()) return NULL;
-    return malloc(bytes ? bytes : 1); // malloc(0) may give NULL
+    return given(refused() ? NULL : malloc(bytes ? bytes : 1), bytes); // malloc(0) may give NULL
 }
 
 void *vx_alloc_array(size_t count, size_t size)
 {
-    if (refused()) return NULL;
-    size_t bytes;
-    if (!vx_mul_size(count, size, &bytes)) return NULL;
-    return calloc(1, bytes ? bytes : 1);
+    size_t bytes = SIZE_MAX;
+    const bool counted = vx_mul_size(count, size, &bytes);
+    return given(refused() || !counted ? NULL : calloc(1, bytes ? bytes : 1), bytes);
 }
 
 void *vx_realloc(void *p, size_t bytes)
 {
-    if (refused()) return NULL;
-    return realloc(p, bytes ? bytes : 1); // realloc(p, 0) would free p
+    return given(refused() ? NULL : realloc(p, bytes ? bytes : 1), bytes); // realloc(p, 0) would free p
 }
 
 char *vx_strdup(const char *s)
@@ -99,6 +105,16 @@ void vx_pages_free(void *p, size_t bytes)
 {
     size_t size;
     if (p && whole_pages(bytes, &size)) munmap(p, size);
+}
+
+vx_status vx_no_memory(const char *format, ...)
+{
+    char what[sizeof((vx_status *)0)->message];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(what, sizeof what, format, list);
+    va_end(list);
+    return vx_fail(VX_ERR_MEMORY, "no memory %s (%zu bytes)", what, wanted);
 }
 
 uint64_t vx_alloc_calls(void)

@@ -25,9 +25,12 @@ uint64_t vx_alloc_calls(void); // successful and failed calls since the start of
 void vx_fault_arm(int64_t k, bool persistent);
 bool vx_fault_disarm(void); // true if a fault was delivered since arming
 
-#define VX_NEED_MEMORY(p, what)                                              \
-    do {                                                                     \
-        if (!(p)) return vx_fail(VX_ERR_MEMORY, "no memory for %s", (what)); \
+// VX_ERR_MEMORY, "no memory for a path (81 bytes)": what the caller says, and how much this thread asked for in vain.
+vx_status vx_no_memory(const char *format, ...) VX_PRINTF(1, 2);
+
+#define VX_NEED_MEMORY(p, what)                          \
+    do {                                                 \
+        if (!(p)) return vx_no_memory("for %s", (what)); \
     } while (0)
 
 #endif

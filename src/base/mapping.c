@@ -172,7 +172,7 @@ vx_status vx_file_map(vx_mapping **out, const char *path, vx_code code)
     vx_status s = vx_ok();
     vx_mapping *m = vx_alloc_array(1, sizeof *m);
     char *copy = vx_strdup(path);
-    if (!m || !copy) s = vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", path);
+    if (!m || !copy) s = vx_no_memory("to open '%s'", path);
     else if ((uintmax_t)found.st_size > SIZE_MAX / 2)
         s = vx_fail(code, "'%s' is %jd bytes, too large to map", path, (intmax_t)found.st_size);
     else {

@@ -165,7 +165,7 @@ static vx_status create_temporary(vx_output *o, mode_t mode)
     o->temporary = vx_path_join(o->folder, o->entry->name);
     if (!o->temporary) {
         unlinkat(o->folder_fd, o->entry->name, 0);
-        return vx_fail(VX_ERR_MEMORY, "no memory to write '%s'", o->path);
+        return vx_no_memory("to write '%s'", o->path);
     }
     // Whoever kept the replaced file to themselves keeps the new one so. A filesystem without permissions may refuse.
     if (mode) (void)fchmod(o->fd, mode);

@@ -175,7 +175,7 @@ vx_status vx_pool_create(vx_pool **out, int threads)
     pool->workers = vx_alloc_array((size_t)threads, sizeof *pool->workers);
     if (!pool->workers) {
         vx_free(pool);
-        return vx_fail(VX_ERR_MEMORY, "no memory for %d worker threads", threads);
+        return vx_no_memory("for %d worker threads", threads);
     }
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);

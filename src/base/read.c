@@ -49,7 +49,7 @@ static vx_status read_all(int fd, char **text, size_t *size, size_t expected, si
         char *moved = vx_mul_size(capacity, 2, &larger) ? vx_realloc(data, larger) : NULL;
         if (!moved) {
             vx_free(data);
-            return vx_fail(VX_ERR_MEMORY, "no memory for %s", name);
+            return vx_no_memory("for %s", name);
         }
         data = moved;
         capacity = larger;
@@ -81,8 +81,7 @@ vx_status vx_file_read(char **text, size_t *size, const char *path, size_t limit
     if (strcmp(path, "-") == 0) return read_all(STDIN_FILENO, text, size, FIRST_BYTES, limit, code, "standard input");
     vx_str name = { 0 };
     vx_str_print(&name, "'%s'", path);
-    vx_status s = name.failed ? vx_fail(VX_ERR_MEMORY, "no memory to read '%s'", path)
-                              : read_path(text, size, path, name.data, limit, code);
+    vx_status s = name.failed ? vx_no_memory("to read '%s'", path) : read_path(text, size, path, name.data, limit, code);
     vx_str_free(&name);
     return s;
 }

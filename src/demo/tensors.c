@@ -124,7 +124,7 @@ static vx_status write_file(const char *folder, const char *name, const vx_demo_
     vx_safetensors_tensor *list = vx_alloc_array((size_t)count, sizeof *list);
     uint8_t *bytes = vx_alloc(total), *next = bytes;
     char *path = vx_path_join(folder, name);
-    vx_status s = list && bytes && path ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for the demo model");
+    vx_status s = list && bytes && path ? vx_ok() : vx_no_memory("for the demo model");
     if (s.code == VX_OK) {
         for (int i = 0; i < count; i++, next += stored_bytes(&tensors[i - 1])) {
             convert(next, &tensors[i]);

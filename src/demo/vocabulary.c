@@ -3,6 +3,7 @@
 // them from constants is found out.
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/str.h"
 #include "demo/demo.h"
 
@@ -110,8 +111,8 @@ vx_status vx_demo_tokenizer_write(const char *folder, bool replace, int64_t *ids
 {
     vx_str lines = { 0 };
     for (int i = 0; i < COUNT(merges); i++) vx_str_print(&lines, "%s\n", merges[i]);
-    vx_status s = lines.failed ? vx_fail(VX_ERR_MEMORY, "no memory for a tokenizer")
-                               : vx_demo_text_file(folder, "merges.txt", lines.data, lines.size, replace);
+    vx_status s =
+        lines.failed ? vx_no_memory("for a tokenizer") : vx_demo_text_file(folder, "merges.txt", lines.data, lines.size, replace);
     vx_str_free(&lines);
     VX_TRY(s);
     VX_TRY(vx_demo_json_file(folder, "vocab.json", vocabulary(), replace));

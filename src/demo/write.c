@@ -119,7 +119,7 @@ static vx_status write_tokenizer(writing *w, const char *folder)
     w->sizes.text.vocabulary = ids + SPARE_ROWS; // the released table has rows that no token uses, too
     if (w->released) w->sizes.text.vocabulary = RELEASED_VOCABULARY;
     char *encoder = vx_path_join(w->root, "text_encoder");
-    vx_status s = encoder ? make_folder(encoder) : vx_fail(VX_ERR_MEMORY, "no memory for a path");
+    vx_status s = encoder ? make_folder(encoder) : vx_no_memory("for a path");
     if (s.code == VX_OK) s = vx_demo_json_file(encoder, "config.json", vx_demo_language_config(&w->sizes, special), w->replace);
     if (s.code == VX_OK) s = write_weights(w, encoder, SHARDS, vx_demo_language, 0.4f, vx_demo_pretty_language);
     json_decref(special);

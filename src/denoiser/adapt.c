@@ -150,12 +150,12 @@ static vx_status merge_loaded(merge *m, vx_weight *w, vx_adapter_memory *memory)
 {
     vx_branch *widened = vx_alloc_array((size_t)m->branches + 1, sizeof *widened);
     m->rows = vx_alloc_array(2 * (size_t)vx_pool_threads(m->job->pool), (size_t)m->target->k * sizeof(float));
-    vx_status s = widened && m->rows ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to merge adapters");
+    vx_status s = widened && m->rows ? vx_ok() : vx_no_memory("to merge adapters");
     for (int i = 0; s.code == VX_OK && i < m->branches; i++) {
         const vx_tensor a = m->branch[i].a;
         widened[i] = m->branch[i];
         widened[i].a = vx_tensor_of(vx_alloc((size_t)vx_tensor_count(a) * sizeof(float)), VX_F32, a.shape[0], a.shape[1]);
-        if (!widened[i].a.data) s = vx_fail(VX_ERR_MEMORY, "no memory to merge adapters");
+        if (!widened[i].a.data) s = vx_no_memory("to merge adapters");
         else vx_denoiser_widen(widened[i].a.data, a, 0, vx_tensor_count(a));
     }
     m->branch = widened;
@@ -190,7 +190,7 @@ static vx_status change_bias(const job *j, const vx_adapter_target *t, vx_weight
 {
     vx_adapter_memory *memory = &j->d->adapted->memory;
     float *all = memory->load ? vx_alloc_array((size_t)t->n, sizeof *all) : NULL;
-    if (memory->load && !all) return vx_fail(VX_ERR_MEMORY, "no memory for a bias");
+    if (memory->load && !all) return vx_no_memory("for a bias");
     for (int i = 0; all && i < j->p->count; i++) vx_adapter_add_bias(j->p->adapter[i], t, all);
     vx_status s = vx_ok();
     for (int i = 0; s.code == VX_OK && i < w->segments; i++) {
@@ -274,7 +274,7 @@ static vx_status take_tables(vx_denoiser *d, int adapters)
     VX_TRY(vx_denoiser_each_module(d, count_module, &modules));
     a->saved = vx_alloc_array((size_t)modules, sizeof *a->saved);
     a->branch = vx_alloc_array((size_t)modules * (size_t)adapters * VX_ADAPTER_MOST, sizeof *a->branch);
-    return a->saved && a->branch ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for adapters");
+    return a->saved && a->branch ? vx_ok() : vx_no_memory("for adapters");
 }
 
 static vx_status adapt(job *j)

@@ -87,7 +87,7 @@ static vx_status mix_stream(vx_denoiser *d, const vx_denoiser_adapt_params *p, b
     double *weights = vx_alloc_array((size_t)n, sizeof *weights);
     a->head[audio] = vx_alloc_array((size_t)evaluations, sizeof *a->head[audio]);
     a->evaluations = evaluations;
-    vx_status s = weights && a->head[audio] ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a bank of heads");
+    vx_status s = weights && a->head[audio] ? vx_ok() : vx_no_memory("for a bank of heads");
     for (int k = 0; s.code == VX_OK && k < evaluations; k++) {
         a->head[audio][k] = *w;
         s = mix_one(p, &t, audio ? p->schedule.audio_shift : p->schedule.shift, n, k, weights, &a->head[audio][k], &a->memory);

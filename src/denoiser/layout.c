@@ -301,7 +301,7 @@ vx_status vx_layout_create(vx_layout *out, const vx_layout_params *params)
     l.tag = vx_alloc_array((size_t)l.rows, sizeof *l.tag);
     l.position = vx_alloc_array((size_t)l.rows, 3 * sizeof *l.position);
     l.clock = vx_alloc_array((size_t)l.rows, sizeof *l.clock);
-    if (!l.tag || !l.position || !l.clock) s = vx_fail(VX_ERR_MEMORY, "no memory for a layout of %lld rows", (long long)l.rows);
+    if (!l.tag || !l.position || !l.clock) s = vx_no_memory("for a layout of %lld rows", (long long)l.rows);
     if (s.code == VX_OK) s = fill(&l, params);
     if (s.code != VX_OK) vx_layout_free(&l);
     else *out = l;

@@ -117,7 +117,7 @@ static vx_status axis_make(axis *a, int64_t in, int64_t out, int64_t first, int6
     bool there = a->start && a->length && a->weight && scratch;
     if (there) axis_fill(a, scratch, filter);
     vx_free(scratch);
-    return there ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for a resize's weights");
+    return there ? vx_ok() : vx_no_memory("for a resize's weights");
 }
 
 // ---- passes ----
@@ -169,7 +169,7 @@ static vx_status middle_alloc(uint8_t **out, int64_t width, int64_t height)
 {
     size_t bytes;
     if (!vx_mul_size((size_t)width * CHANNELS, (size_t)height, &bytes) || !(*out = vx_alloc(bytes)))
-        return vx_fail(VX_ERR_MEMORY, "no memory for a resize by way of %lldx%lld", (long long)width, (long long)height);
+        return vx_no_memory("for a resize by way of %lldx%lld", (long long)width, (long long)height);
     return vx_ok();
 }
 

@@ -61,7 +61,7 @@ static vx_status make_phases(phases *p, int64_t o, int64_t n, int64_t count)
     p->taps = 2 * (int)ceil(reach) + 1;
     p->tap = vx_alloc_array((size_t)count, (size_t)p->taps * sizeof *p->tap);
     p->low = vx_alloc_array((size_t)count, sizeof *p->low);
-    if (!p->tap || !p->low) return vx_fail(VX_ERR_MEMORY, "no memory for a resampler");
+    if (!p->tap || !p->low) return vx_no_memory("for a resampler");
     for (int64_t r = 0; r < count; r++) {
         p->low[r] = (int64_t)ceil((double)r / (double)n * (double)o - reach);
         for (int t = 0; t < p->taps; t++) p->tap[r * p->taps + t] = tap_at(p, r, p->low[r] + t);

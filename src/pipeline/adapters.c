@@ -126,7 +126,7 @@ static vx_status adapt(vx_job *job, bool load)
     VX_TRY(put_on(job, load));
     vx_free(a->key);
     a->key = key_of(&job->request, has_bank(a));
-    return a->key ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for adapters");
+    return a->key ? vx_ok() : vx_no_memory("for adapters");
 }
 
 // ---- reports ----

@@ -421,7 +421,7 @@ static vx_status json_as_text(const char *name, const json_t *value, vx_str *tex
             vx_str_print(text, "%s%.9g", i ? "," : "", json_number_value(item));
         }
     } else return vx_fail_field(VX_ERR_VALUE, name, "%s: a string, a number, true, false or a list of numbers is wanted", name);
-    if (text->failed) return vx_fail(VX_ERR_MEMORY, "no memory for a request");
+    if (text->failed) return vx_no_memory("for a request");
     if (!text->data) vx_str_print(text, "%s", "");
     return vx_ok();
 }

@@ -254,8 +254,7 @@ static vx_status load_sound(vx_prepared *p, const vx_source *source, int64_t fra
     if (p->samples < HOP) // public report P34: a short voice is fine, less than one latent is none
         s = vx_fail(VX_ERR_RANGE, "%s: the sound has %lld samples at 32 kHz, at least %d are needed", p->path,
                     (long long)p->samples, HOP);
-    else if (!(p->sound = vx_alloc_array((size_t)p->samples * 2, sizeof *p->sound)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for a sound");
+    else if (!(p->sound = vx_alloc_array((size_t)p->samples * 2, sizeof *p->sound))) s = vx_no_memory("for a sound");
     for (int64_t c = 0; c < 2 && !s.code; c++)
         s = vx_resample(p->sound + c * p->samples, raw + (channels == 2 ? c * samples : 0), samples, rate, MODEL_RATE);
     vx_free(raw);

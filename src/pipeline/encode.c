@@ -101,8 +101,7 @@ static vx_status encode_pixels(vx_model *m, const pixels *in, posterior *out, vo
     VX_TRY(vx_need_encode_video(m, in->frames, in->height, in->width, &need, &counts));
     out->mean = vx_alloc(bytes);
     out->logvar = vx_alloc(bytes);
-    vx_status s = out->mean && out->logvar ? vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena)
-                                           : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
+    vx_status s = out->mean && out->logvar ? vx_stage_enter(m, VX_VIDEO_VAE, &need, &arena) : vx_no_memory("for a latent");
     if (!s.code) s = video_stage(m, dev, arena, in, out, progress, user);
     vx_stage_leave(m, &arena);
     return s;
@@ -118,7 +117,7 @@ static vx_status encode_sound(vx_model *m, const float *sound, int64_t channels,
     VX_TRY(vx_audio_encoder_fold(m->audio_encoder, dev));
     VX_TRY(vx_need_encode_sound(m, channels, samples, &need, &counts));
     *mean = vx_alloc_array((size_t)(channels * c->latent_channels * vx_ceil_div(samples, c->hop)), sizeof **mean);
-    vx_status s = *mean ? vx_stage_enter(m, VX_AUDIO_VAE, &need, &arena) : vx_fail(VX_ERR_MEMORY, "no memory for a latent");
+    vx_status s = *mean ? vx_stage_enter(m, VX_AUDIO_VAE, &need, &arena) : vx_no_memory("for a latent");
     if (!s.code) s = sound_stage(m, dev, arena, sound, channels, samples, *mean);
     vx_stage_leave(m, &arena);
     return s;
@@ -154,8 +153,7 @@ static vx_status encode_one(vx_job *job, vx_prepared *p)
         posterior out = { 0 };
         vx_status s = encode_pixels(m, &(pixels){ p->pixels, p->encoded_frames, p->height, p->width }, &out, tiles_done, job);
         int64_t each = out.shape[1] * out.shape[2] * out.shape[3];
-        if (!s.code && !(p->latent = vx_alloc((size_t)(out.shape[0] * each) * sizeof(float))))
-            s = vx_fail(VX_ERR_MEMORY, "no memory for a latent");
+        if (!s.code && !(p->latent = vx_alloc((size_t)(out.shape[0] * each) * sizeof(float)))) s = vx_no_memory("for a latent");
         if (!s.code) {
             memcpy(p->latent_shape, out.shape, sizeof out.shape);
             vx_video_condition(m->video_encoder, out.mean, out.logvar, each, p->latent);
@@ -186,9 +184,8 @@ static vx_status take_cached(vx_job *job, bool *taken)
         const vx_cached_latent *c = &cache->item[i];
         memcpy(p->latent_shape, c->shape, sizeof c->shape);
         p->audio_frames = c->audio_frames;
-        if (c->latent_bytes && !(p->latent = vx_alloc(c->latent_bytes))) return vx_fail(VX_ERR_MEMORY, "no memory for a latent");
-        if (c->audio_bytes && !(p->audio_latent = vx_alloc(c->audio_bytes)))
-            return vx_fail(VX_ERR_MEMORY, "no memory for a latent");
+        if (c->latent_bytes && !(p->latent = vx_alloc(c->latent_bytes))) return vx_no_memory("for a latent");
+        if (c->audio_bytes && !(p->audio_latent = vx_alloc(c->audio_bytes))) return vx_no_memory("for a latent");
         if (c->latent_bytes) memcpy(p->latent, c->latent, c->latent_bytes);
         if (c->audio_bytes) memcpy(p->audio_latent, c->audio, c->audio_bytes);
     }
@@ -397,8 +394,7 @@ static vx_status encode_sound_to(vx_model *m, const vx_source *source, const cha
         s = vx_fail_field(VX_ERR_INPUT_FORMAT, kind, "%s: sample_rate %lld, expected %lld", input, (long long)rate,
                           (long long)c->sample_rate);
     count = as_is ? samples : vx_resampled_count(samples, rate, c->sample_rate);
-    if (!s.code && !(sound = vx_alloc_array((size_t)(count * channels), sizeof *sound)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for a sound");
+    if (!s.code && !(sound = vx_alloc_array((size_t)(count * channels), sizeof *sound))) s = vx_no_memory("for a sound");
     for (int64_t i = 0; i < channels && !s.code; i++)
         s = vx_resample(sound + i * count, raw + i * samples, samples, rate, as_is ? rate : c->sample_rate);
     if (!s.code) s = encode_sound(m, sound, channels, count, &mean);

@@ -138,10 +138,10 @@ vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job
     if (!s.code) s = vx_job_prepare(job, request);
     if (!s.code && job->request.record) {
         job->record = vx_record_create(job);
-        if (!job->record) s = vx_fail(VX_ERR_MEMORY, "no memory to record tensors");
+        if (!job->record) s = vx_no_memory("to record tensors");
     }
     if (!s.code && !(job->step_s = vx_alloc_array((size_t)job->request.evaluations, sizeof *job->step_s)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for a job");
+        s = vx_no_memory("for a job");
     if (s.code) {
         vx_job_destroy(&job);
         return s;
@@ -243,10 +243,9 @@ vx_status vx_job_encode_text(vx_job *job)
     vx_tensor out = vx_arena_tensor(arena, job->request.act, job->text_rows, vx_language_config_of(m->language)->hidden);
     vx_status s = vx_text_stage(job, dev, arena, out);
     cache->embed_bytes = vx_tensor_bytes(out);
-    if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for the encoded prompt");
+    if (!s.code && !(cache->embeds = vx_alloc(cache->embed_bytes))) s = vx_no_memory("for the encoded prompt");
     if (!s.code) s = vx_download(dev, cache->embeds, out);
-    if (!s.code && !(cache->prompt = vx_strdup(job->request.prompt))) s = vx_fail(VX_ERR_MEMORY, "no memory for the prompt");
+    if (!s.code && !(cache->prompt = vx_strdup(job->request.prompt))) s = vx_no_memory("for the prompt");
     cache->act = job->request.act;
     memcpy(cache->conditions, job->conditions.key, sizeof cache->conditions);
     vx_stage_leave(m, &arena);
@@ -316,8 +315,7 @@ static vx_status denoise(vx_job *job)
     vx_component_check_qkv(job->model->component[VX_TRANSFORMER]);
     vx_arena *arena = NULL;
     float *video = vx_alloc(video_bytes), *audio = vx_alloc(audio_bytes);
-    vx_status s = video && audio ? vx_stage_enter(job->model, VX_TRANSFORMER, &need, &arena)
-                                 : vx_fail(VX_ERR_MEMORY, "no memory for latents");
+    vx_status s = video && audio ? vx_stage_enter(job->model, VX_TRANSFORMER, &need, &arena) : vx_no_memory("for latents");
     drawing drawn = { .count = 0 };
     if (!s.code) s = draw(job, video, audio, &drawn);
     if (!s.code)

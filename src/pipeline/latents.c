@@ -64,7 +64,7 @@ vx_status vx_latents_load(vx_job *job, const char *path)
     if (!s.code) s = check_shapes(job, path);
     const char *request = vx_safetensors_metadata(st, "request");
     if (!s.code && request && strlen(request) <= MOST_REQUEST && !(job->file_request = vx_strdup(request)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for metadata");
+        s = vx_no_memory("for metadata");
     if (!s.code) s = vx_safetensors_check(st);
     vx_safetensors_close(&st);
     if (s.code) return s;
@@ -132,7 +132,7 @@ vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim)
     job->presentation.tokens.tags = vx_alloc_array((size_t)shape[0], sizeof *job->presentation.tokens.tags);
     job->embeds = vx_alloc(count * (size_t)vx_dtype_bits(job->request.act) / 8);
     if (!job->presentation.tokens.tags || !job->embeds) {
-        s = vx_fail(VX_ERR_MEMORY, "no memory for embeddings");
+        s = vx_no_memory("for embeddings");
         goto done;
     }
     memcpy(job->presentation.tokens.tags, tags->data, (size_t)shape[0] * sizeof *job->presentation.tokens.tags);

@@ -54,7 +54,7 @@ vx_status vx_model_open(vx_context *context, vx_model **out, const vx_model_para
     const char *const given[MODEL_PATHS] = { p.path, p.text_encoder, p.video_vae, p.audio_vae, p.tokenizer, p.vision };
     vx_status s = vx_open_device(context, p.device, p.attention, p.no_graphs, &m->device, &m->planner);
     for (int i = 0; i < MODEL_PATHS && !s.code; i++)
-        if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        if (given[i] && !(m->path[i] = vx_strdup(given[i]))) s = vx_no_memory("for a path");
     if (!s.code) s = find(m, VX_VARIANT_UNKNOWN, &m->map);
     if (s.code) {
         vx_model_close(&m);

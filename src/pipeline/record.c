@@ -193,7 +193,7 @@ vx_status vx_job_dump_tensors(vx_job *job, const char *path, bool replace)
         add_evaluations(&d, job);
     }
     char *request = NULL;
-    vx_status s = d.failed ? vx_fail(VX_ERR_MEMORY, "no memory to write tensors") : vx_json_text(vx_result_object(job), &request);
+    vx_status s = d.failed ? vx_no_memory("to write tensors") : vx_json_text(vx_result_object(job), &request);
     if (!s.code)
         s = vx_safetensors_write(path, replace, d.tensors, d.count,
                                  (vx_safetensors_pair[]){ { "request", request }, { "vortex_version", vx_version() } }, 2);

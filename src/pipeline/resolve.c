@@ -310,7 +310,7 @@ static vx_status resolve(vx_resolved *out, const vx_request *request, const vx_m
     out->memory_limit = r.memory_limit;
     out->prompt = vx_strdup(r.prompt ? r.prompt : "");
     out->embeds_path = r.prompt_embeds ? vx_strdup(r.prompt_embeds) : NULL;
-    if (!out->prompt || (r.prompt_embeds && !out->embeds_path)) return vx_fail(VX_ERR_MEMORY, "no memory for the request");
+    if (!out->prompt || (r.prompt_embeds && !out->embeds_path)) return vx_no_memory("for the request");
     return vx_ok();
 }
 

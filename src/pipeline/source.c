@@ -87,7 +87,7 @@ static vx_status open_source(vx_source **out, const char *path, bool samples)
     vx_source *s = vx_alloc_array(1, sizeof *s);
     VX_NEED_MEMORY(s, "an input");
     s->path = vx_strdup(path);
-    vx_status status = s->path ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for an input");
+    vx_status status = s->path ? vx_ok() : vx_no_memory("for an input");
     if (!status.code && samples) status = read_samples(s, true);
     else if (!status.code)
         status = vx_has_suffix(path, ".safetensors") ? read_samples(s, false) : vx_input_probe(&s->facts, path);

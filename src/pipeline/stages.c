@@ -59,7 +59,7 @@ static vx_status see(vx_job *job, vx_device *dev, vx_arena *arena, const vx_visi
         // The last sampled frame is shown twice when their number is odd.
         int64_t next = (place->frame + 1) * VX_SAMPLED_EVERY < p->frames ? place->frame + 1 : place->frame;
         room = bytes ? vx_alloc(bytes) : NULL;
-        if (bytes && !room) return vx_fail(VX_ERR_MEMORY, "no memory for pixels");
+        if (bytes && !room) return vx_no_memory("for pixels");
         s = tower_pixels(p, video ? place->frame * VX_SAMPLED_EVERY : 0, height, width, room, &first);
         if (!s.code && video)
             s = tower_pixels(p, next * VX_SAMPLED_EVERY, height, width, room ? room + bytes / 2 : NULL, &second);
@@ -204,7 +204,7 @@ static vx_status sample(vx_job *job, vx_device *dev, vx_arena *arena, loop *run,
     vx_sigmas *first = NULL;
     if (evaluations < r->evaluations && evaluations > 0) {
         first = vx_alloc(sizeof *first);
-        if (!first) s = vx_fail(VX_ERR_MEMORY, "no memory for sigmas");
+        if (!first) s = vx_no_memory("for sigmas");
         else {
             *first = r->sigmas;
             first->count = evaluations + 1;

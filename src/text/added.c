@@ -114,8 +114,7 @@ vx_status vx_added_parse(vx_added *out, const char *config, size_t size, const c
     VX_TRY(vx_json_parse(&root, config, size, CONFIG_DEPTH, VX_ERR_TOKENIZER, what));
     out->token = vx_alloc_array(VX_MAX_ADDED, sizeof *out->token);
     out->memory = vx_alloc(size + 1); // a string in quotes is longer than its bytes and a terminator
-    vx_status s = out->token && out->memory ? collect(out, root, what)
-                                            : vx_fail(VX_ERR_MEMORY, "no memory for the added tokens of %s", what);
+    vx_status s = out->token && out->memory ? collect(out, root, what) : vx_no_memory("for the added tokens of %s", what);
     json_decref(root);
     if (s.code != VX_OK) vx_added_free(out);
     return s;

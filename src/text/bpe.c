@@ -27,7 +27,7 @@ vx_status vx_bpe_init(vx_bpe *bpe, int64_t merges)
     bpe->slot = vx_alloc_array(slots, sizeof *bpe->slot);
     if (!bpe->merged || !bpe->slot) {
         vx_bpe_free(bpe);
-        return vx_fail(VX_ERR_MEMORY, "no memory for %lld merges", (long long)merges);
+        return vx_no_memory("for %lld merges", (long long)merges);
     }
     for (size_t i = 0; i < slots; i++) bpe->slot[i].rank = NONE;
     bpe->mask = slots - 1;
@@ -83,7 +83,7 @@ static vx_status reserve(vx_bpe_work *w, size_t n)
     w->heap = vx_alloc(2 * n * sizeof *w->heap);
     if (!w->id || !w->next || !w->prev || !w->rank || !w->heap) {
         vx_bpe_work_free(w);
-        return vx_fail(VX_ERR_MEMORY, "no memory to merge %zu bytes", n);
+        return vx_no_memory("to merge %zu bytes", n);
     }
     w->capacity = n;
     return vx_ok();

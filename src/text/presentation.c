@@ -46,7 +46,7 @@ vx_status vx_presentation_prompt(vx_presentation *out, const vx_tokenizer *t, co
     vx_status s = encode_checked(&tokens, t, prompt, size);
     int32_t *tags = NULL;
     if (s.code == VX_OK && !(tags = vx_alloc_array((size_t)tokens.count, sizeof *tags)))
-        s = vx_fail(VX_ERR_MEMORY, "no memory for %lld token tags", (long long)tokens.count);
+        s = vx_no_memory("for %lld token tags", (long long)tokens.count);
     if (s.code != VX_OK) {
         vx_free(tokens.ids);
         return s;

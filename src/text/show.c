@@ -172,7 +172,7 @@ static vx_status complete(vx_presentation_full *out, builder *b)
     if (!tags || !positions) {
         vx_free(tags);
         vx_free(positions);
-        return vx_fail(VX_ERR_MEMORY, "no memory for the positions of %" PRId64 " rows", rows);
+        return vx_no_memory("for the positions of %" PRId64 " rows", rows);
     }
     fill_tags(tags, rows, b->places, b->place_count);
     fill_positions(positions, rows, b->places, b->place_count);

@@ -18,7 +18,7 @@ vx_status vx_symbols_init(vx_symbols *s, size_t capacity, size_t bytes)
     s->memory = vx_alloc(bytes + 1);
     if (!s->symbol || !s->slot || !s->memory) {
         vx_symbols_free(s);
-        return vx_fail(VX_ERR_MEMORY, "no memory for a vocabulary of %zu symbols", capacity);
+        return vx_no_memory("for a vocabulary of %zu symbols", capacity);
     }
     memset(s->slot, 0xff, slots * sizeof *s->slot); // EMPTY
     return vx_ok();

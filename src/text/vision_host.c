@@ -97,7 +97,7 @@ vx_status vx_vision_upload_positions(vx_device *dev, vx_tensor ids, vx_tensor we
     int32_t *host_ids = vx_alloc_array((size_t)n, 4 * sizeof *host_ids);
     float *host_weights = vx_alloc_array((size_t)n, 4 * sizeof *host_weights);
     vx_status s = vx_ok();
-    if (!host_ids || !host_weights) s = vx_fail(VX_ERR_MEMORY, "no memory for the positions of %lld patches", (long long)n);
+    if (!host_ids || !host_weights) s = vx_no_memory("for the positions of %lld patches", (long long)n);
     for (int64_t i = 0; i < n && s.code == VX_OK; i++) {
         int64_t row, column;
         vx_vision_patch_at(i, grid_width, &row, &column);

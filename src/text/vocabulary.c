@@ -199,7 +199,7 @@ vx_status vx_vocabulary_load(vx_bpe *bpe, vx_added *added, int64_t *ids, const v
     if (lines > VX_MAX_TOKEN_ID) return vx_fail(VX_ERR_TOKENIZER, "%s: merges.txt has %zu lines", text->what, lines);
     char *vocab_name = vx_path_join(text->what, "vocab.json"), *merges_name = vx_path_join(text->what, "merges.txt");
     vx_symbols symbols = { 0 };
-    vx_status status = vx_fail(VX_ERR_MEMORY, "no memory for the names of the tokenizer's files");
+    vx_status status = vx_no_memory("for the names of the tokenizer's files");
     if (vocab_name && merges_name) status = open_symbols(&symbols, text, vocab_name);
     if (status.code == VX_OK) status = vx_bpe_init(bpe, (int64_t)lines);
     if (status.code == VX_OK) status = fill(bpe, added, &symbols, ids, text, vocab_name, merges_name);

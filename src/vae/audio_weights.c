@@ -120,7 +120,7 @@ void vx_audio_fold(float *out, const float *v, const float *g, int64_t rows, int
 static vx_status make_all(const vx_audio_weights *w, vx_arena *arena, vx_device *dev)
 {
     float *host = vx_alloc(w->largest), *gain = vx_alloc(w->largest);
-    vx_status s = host && gain ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory to fold the audio VAE's weights");
+    vx_status s = host && gain ? vx_ok() : vx_no_memory("to fold the audio VAE's weights");
     for (int64_t i = 0; i < w->count && s.code == VX_OK; i++) {
         const vx_audio_made *m = &w->made[i];
         *m->to = vx_arena_take(arena, VX_F32, m->from.rank, m->from.shape);

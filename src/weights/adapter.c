@@ -379,7 +379,7 @@ static vx_status read(vx_adapter *a)
     const int count = vx_safetensors_count(a->st);
     a->slot = vx_alloc_array((size_t)count + 1, sizeof *a->slot);
     a->index = vx_alloc_array(PLACES, sizeof *a->index);
-    if (!a->slot || !a->index) return vx_fail(VX_ERR_MEMORY, "no memory for an adapter");
+    if (!a->slot || !a->index) return vx_no_memory("for an adapter");
     for (size_t i = 0; i < PLACES; i++) a->index[i] = -1;
     VX_TRY(put_keys(a, &seen));
     VX_TRY(check_keys(a));
@@ -397,7 +397,7 @@ vx_status vx_adapter_open(vx_adapter **out, const char *path, const vx_adapter_p
     a->params = *params;
     vx_status s = vx_safetensors_open(&a->st, path, NULL);
     if (s.code != VX_OK) s = refuse_other(s, path);
-    if (s.code == VX_OK && !(a->path = vx_strdup(path))) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+    if (s.code == VX_OK && !(a->path = vx_strdup(path))) s = vx_no_memory("for a path");
     if (s.code == VX_OK) s = read(a);
     if (s.code != VX_OK) vx_adapter_close(&a);
     else *out = a;

@@ -21,7 +21,7 @@ vx_status vx_adapter_take(vx_adapter_memory *m, size_t bytes, void **out)
         if (block) m->block = block;
         size_t *size = vx_realloc(m->size, (size_t)room * sizeof *size);
         if (size) m->size = size;
-        if (!block || !size) return vx_fail(VX_ERR_MEMORY, "no memory for an adapter");
+        if (!block || !size) return vx_no_memory("for an adapter");
         m->room = room;
     }
     VX_TRY_IN(vx_pages_alloc(out, bytes), "an adapter");

@@ -275,7 +275,7 @@ vx_status vx_component_finish(vx_component *c)
         if (unexpected++ < MOST_LISTED) vx_str_print(&names, "%s'%s'", unexpected > 1 ? ", " : "", e->entry->name);
     }
     vx_status s = vx_ok();
-    if (names.failed) s = vx_fail(VX_ERR_MEMORY, "no memory for a message");
+    if (names.failed) s = vx_no_memory("for a message");
     else if (unexpected > 0)
         s = vx_fail(VX_ERR_TENSOR_UNEXPECTED, "%s: %d tensor%s not belong to this model: %s%s",
                     vx_short_path(vx_container_path(first->file)), unexpected, unexpected == 1 ? " does" : "s do", names.data,

@@ -18,7 +18,7 @@ vx_status vx_file_look(vx_file_facts *out, const char *path)
     VX_TRY(vx_container_open(&file, path));
     const int count = vx_container_count(&file);
     const char **names = vx_alloc_array((size_t)count + 1, sizeof *names);
-    vx_status s = names ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for tensor names");
+    vx_status s = names ? vx_ok() : vx_no_memory("for tensor names");
     for (int i = 0; s.code == VX_OK && i < count; i++) names[i] = vx_container_at(&file, i)->name;
     if (s.code == VX_OK) {
         out->adapter = vx_refuse_adapter(&file).code != VX_OK;

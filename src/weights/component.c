@@ -100,8 +100,7 @@ static vx_status build_table(vx_component *c)
     size_t tensors = (size_t)c->shards.tensors;
     const char **names = vx_alloc_array(tensors, sizeof *names);
     c->entries = vx_alloc_array(tensors, sizeof *c->entries);
-    vx_status s = names && c->entries ? name_all(c, names)
-                                      : vx_fail(VX_ERR_MEMORY, "no memory for the tensors of %s", vx_short_path(c->path));
+    vx_status s = names && c->entries ? name_all(c, names) : vx_no_memory("for the tensors of %s", vx_short_path(c->path));
     vx_free(names);
     return s;
 }
@@ -248,8 +247,7 @@ vx_status vx_component_open_as(vx_component **out, vx_component_kind kind, const
     VX_NEED_MEMORY(c, "a component");
     c->kind = kind;
     c->path = vx_strdup(path);
-    vx_status s = c->path ? open_component(c, params ? params : &(vx_component_params){ 0 })
-                          : vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", path);
+    vx_status s = c->path ? open_component(c, params ? params : &(vx_component_params){ 0 }) : vx_no_memory("to open '%s'", path);
     if (s.code != VX_OK) {
         vx_component_close(&c);
         return vx_within(s, "%s", vx_component_kind_name(kind));

@@ -381,7 +381,7 @@ static vx_status take_tensors(vx_gguf *g, cursor *c, uint64_t count)
     g->entries = vx_alloc_array((size_t)count, sizeof *g->entries);
     // A name's length takes eight bytes in the file and its end one here.
     g->names = vx_alloc(left(c) < (size_t)count * (MOST_NAME + 1) ? left(c) : (size_t)count * (MOST_NAME + 1));
-    if (!g->entries || !g->names) return vx_fail(VX_ERR_MEMORY, "no memory for the tensors of %s", vx_short_path(g->path));
+    if (!g->entries || !g->names) return vx_no_memory("for the tensors of %s", vx_short_path(g->path));
     char *pool = g->names;
     for (; g->count < (int)count; g->count++) VX_TRY(take_tensor(g, c, &g->entries[g->count], &pool));
     VX_TRY(check_unique(g));

@@ -61,8 +61,7 @@ static vx_status bare_member(const json_t *config, const char *key, const char *
 // Members of `more` that `config` does not have itself.
 static vx_status merge(json_t *config, json_t *more)
 {
-    if (json_is_object(more) && json_object_update_missing(config, more) != 0)
-        return vx_fail(VX_ERR_MEMORY, "no memory for a configuration");
+    if (json_is_object(more) && json_object_update_missing(config, more) != 0) return vx_no_memory("for a configuration");
     return vx_ok();
 }
 
@@ -167,7 +166,7 @@ static vx_status find_weights(vx_source *out, const char *folder)
     if (s.code == VX_OK) {
         out->weights = vx_path_join(folder, name);
         if (name == l.gguf && l.tower) out->vision = vx_path_join(folder, l.tower);
-        if (!out->weights || (name == l.gguf && l.tower && !out->vision)) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        if (!out->weights || (name == l.gguf && l.tower && !out->vision)) s = vx_no_memory("for a path");
     }
     listing_free(&l);
     return s;
@@ -191,7 +190,7 @@ static vx_status find_video(vx_source *out, const char *folder)
     if (s.code == VX_OK) s = merge(out->config, inner);
     if (s.code == VX_OK && file) {
         out->weights = vx_path_join(source, file);
-        if (!out->weights) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        if (!out->weights) s = vx_no_memory("for a path");
     } else if (s.code == VX_OK) s = find_weights(out, source);
     json_decref(inner);
     vx_free(path);

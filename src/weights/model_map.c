@@ -367,7 +367,7 @@ static vx_status take_around(vx_model_map *map, const vx_model_map_params *p)
     vx_status s = vx_ok();
     if (strcmp(name, "diffusion_models") == 0 || strcmp(name, "unet") == 0) {
         char *above = vx_path_join(parent, "..");
-        s = above ? vx_single_files_take(map, above, p, VX_VARIANT_UNKNOWN) : vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        s = above ? vx_single_files_take(map, above, p, VX_VARIANT_UNKNOWN) : vx_no_memory("for a path");
         vx_free(above);
     }
     vx_free(parent);

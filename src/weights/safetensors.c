@@ -188,8 +188,7 @@ static vx_status allocate(vx_safetensors *st, json_t *header, size_t count)
     st->entries = vx_alloc_array(count, sizeof *st->entries);
     st->by_name = vx_alloc_array(count, sizeof(vx_safetensors_entry *));
     st->names = vx_alloc(text);
-    if (!st->entries || !st->by_name || !st->names)
-        return vx_fail(VX_ERR_MEMORY, "no memory for the header of %s", vx_short_path(st->path));
+    if (!st->entries || !st->by_name || !st->names) return vx_no_memory("for the header of %s", vx_short_path(st->path));
     return vx_ok();
 }
 

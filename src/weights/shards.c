@@ -54,7 +54,7 @@ static vx_status open_shard(vx_container *out, const char *index, const char *na
     char *path = folder ? vx_path_join(last > index ? folder : ".", name) : NULL;
     vx_status s;
     struct stat found;
-    if (!path) s = vx_fail(VX_ERR_MEMORY, "no memory to open '%s'", name);
+    if (!path) s = vx_no_memory("to open '%s'", name);
     else if (lstat(path, &found) != 0)
         s = vx_fail_remedy(VX_ERR_INDEX, "download the missing file", "%s names '%s', which is not there", vx_short_path(index),
                            name);

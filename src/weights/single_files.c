@@ -66,7 +66,7 @@ static vx_status classify(listing *l, const char *path)
     const char *reason;
     bool known = false;
     for (int i = 0; names && i < count; i++) names[i] = vx_container_at(&file, i)->name;
-    if (!names) s = vx_fail(VX_ERR_MEMORY, "no memory for tensor names");
+    if (!names) s = vx_no_memory("for tensor names");
     else known = vx_refuse_adapter(&file).code == VX_OK && vx_names_kind(names, count, &c.kind);
     if (known && c.kind == VX_TRANSFORMER) c.variant = vx_variant_of_file(&file, path, &reason);
     if (known && c.kind == VX_TEXT_ENCODER)
@@ -91,7 +91,7 @@ static vx_status list_place(listing *l, const char *folder)
     for (struct dirent *e; s.code == VX_OK && (e = readdir(dir));) {
         if (!is_model_name(e->d_name)) continue;
         char *path = vx_path_join(folder, e->d_name);
-        if (!path) s = vx_fail(VX_ERR_MEMORY, "no memory for a path");
+        if (!path) s = vx_no_memory("for a path");
         else if (vx_file_exists(path)) s = classify(l, path);
         vx_free(path);
     }
@@ -144,7 +144,7 @@ static vx_status ambiguous(const listing *l, vx_component_kind kind, bool vision
     for (int i = 0; i < l->count; i++)
         if (fits(&l->file[i], kind, vision, wanted))
             vx_str_print(&names, "%s%s", count++ ? ", " : "", vx_short_path(l->file[i].path));
-    vx_status s = names.failed ? vx_fail(VX_ERR_MEMORY, "no memory for a message")
+    vx_status s = names.failed ? vx_no_memory("for a message")
                                : vx_fail(VX_ERR_MODEL_AMBIGUOUS, "%s: %d files could be the %s%s: %s", vx_short_path(folder),
                                          count, vx_component_kind_name(kind), vision ? "'s vision tower" : "", names.data);
     vx_str_free(&names);
@@ -196,7 +196,7 @@ static vx_status take_tokenizer(char **slot, const char *folder)
             vx_free(file);
             if (there) *slot = at;
             else vx_free(at);
-            if (failed) return vx_fail(VX_ERR_MEMORY, "no memory for a path");
+            if (failed) return vx_no_memory("for a path");
         }
     return vx_ok();
 }

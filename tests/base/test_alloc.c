@@ -142,7 +142,9 @@ static void says_when_no_fault_was_met(void **state)
 
 static vx_status needs_memory(bool fail)
 {
-    void *p = fail ? NULL : vx_alloc(1);
+    if (fail) vx_fault_arm(1, false);
+    void *p = vx_alloc_array(100, 7);
+    (void)vx_fault_disarm();
     VX_NEED_MEMORY(p, "a thing");
     vx_free(p);
     return vx_ok();
@@ -154,7 +156,9 @@ static void names_what_had_no_memory(void **state)
     assert_ok(needs_memory(false));
     vx_status s = needs_memory(true);
     assert_int_equal(s.code, VX_ERR_MEMORY);
-    assert_string_equal(s.message, "no memory for a thing");
+    assert_string_equal(s.message, "no memory for a thing (700 bytes)");
+    assert_null(vx_alloc_array(SIZE_MAX / 2, 3));
+    assert_string_equal(vx_no_memory("to count %d", 3).message, "no memory to count 3 (18446744073709551615 bytes)");
 }
 
 static void checks_arithmetic(void **state)

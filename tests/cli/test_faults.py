@@ -132,11 +132,12 @@ class Faults(Case):
                     what = f"malloc:{k}{plus}:ENOMEM by {callers}"
                     self.judge(self.run_with(what.split()[0], path=callers), what, codes=codes)
 
-    def test_a_lack_of_memory_says_what_helps(self):
+    def test_a_lack_of_memory_says_how_much_and_what_helps(self):
         """In text and in JSON, also where there is no memory to make JSON."""
-        for fault, callers in (("malloc:200:ENOMEM", "/vortex|libvortex"), ("malloc:200+:ENOMEM", "/vortex|libvortex|libjansson")):
+        for fault, callers, message in (("malloc:200:ENOMEM", "/vortex|libvortex", r"\(\d+ bytes\)"), ("malloc:200+:ENOMEM", "/vortex|libvortex|libjansson", "memory")):
             r = self.run_with(fault, path=callers, args=("--json",))
             self.error_of(r, "VX-5001")
+            self.assertRegex(r.err, message)
             self.assertIn("close other programs", r.err)
             self.assertIn("close other programs", r.json["error"]["remedy"])
 

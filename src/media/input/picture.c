@@ -14,7 +14,7 @@ vx_status vx_picture_prepare(vx_picture *p, int64_t width, int64_t height, bool 
     p->height = height;
     if (!pixels) return vx_ok();
     p->rgb = vx_alloc((size_t)(width * height) * 3);
-    if (!p->rgb) return vx_fail(VX_ERR_MEMORY, "no memory for a picture of %lldx%lld", (long long)width, (long long)height);
+    if (!p->rgb) return vx_no_memory("for a picture of %lldx%lld", (long long)width, (long long)height);
     return vx_ok();
 }
 
