@@ -101,6 +101,9 @@ static void no_memory_for_one_operator_is_no_end(void **state)
     vx_cuda_fail_next(card, 1, cudaErrorMemoryAllocation);
     const vx_status s = work(card, arena, weight);
     assert_int_equal(s.code, VX_ERR_MEMORY);
+    char number[48];
+    snprintf(number, sizeof number, " of %llu bytes are free", (unsigned long long)vx_device_memory_of(card).total);
+    assert_non_null(strstr(s.message, number));
     assert_true(s.remedy[0] != 0);
     assert_ok(work(card, arena, weight));
     vx_device_forget(card, weight, 64 * 64 * 2);

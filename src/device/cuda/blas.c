@@ -142,7 +142,7 @@ bool vx_cuda_blas_find(char *out, size_t size)
 static vx_status blas_status(cublasStatus_t error, const char *what)
 {
     if (error == CUBLAS_STATUS_SUCCESS) return vx_ok();
-    if (error == CUBLAS_STATUS_ALLOC_FAILED) return vx_fail(VX_ERR_MEMORY, "%s: cuBLASLt found no memory", what);
+    if (error == CUBLAS_STATUS_ALLOC_FAILED) return vx_cuda_no_memory(what, "cuBLASLt found no memory");
     if (error == CUBLAS_STATUS_NOT_SUPPORTED) return vx_fail(VX_ERR_UNSUPPORTED, "%s: cuBLASLt has no such product", what);
     return vx_fail(VX_ERR_DEVICE, "%s: cuBLASLt answers status %d", what, (int)error);
 }

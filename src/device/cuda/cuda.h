@@ -83,6 +83,7 @@ static inline const vx_cuda *vx_cuda_of_const(const vx_device *dev)
 
 // cudaSuccess is OK; out of memory VX_ERR_MEMORY; all else VX_ERR_DEVICE with CUDA's words. `what` names the operator.
 vx_status vx_cuda_status(cudaError_t error, const char *what);
+vx_status vx_cuda_no_memory(const char *what, const char *why); // VX_ERR_MEMORY with these words, and how much is free
 // What the table puts around every call: the thread's device, a lost device's answer, simulated faults; and afterwards whether
 // the device was lost.
 vx_status vx_cuda_begin(vx_cuda *cuda, const char *what);

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/pool.h"
 #include "device/cuda/cuda.h"
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -21,14 +22,19 @@ struct vx_cuda_stage {
     vx_pool *pool;
 };
 
+vx_status vx_cuda_no_memory(const char *what, const char *why)
+{
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return vx_fail_remedy(VX_ERR_MEMORY, "close what else uses the card, or ask for fewer frames or a smaller picture",
+                          "%s: %s, %zu of %zu bytes are free", what, why, free, total);
+}
+
 vx_status vx_cuda_status(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess) return vx_ok();
-    if (error == cudaErrorMemoryAllocation)
-        return vx_fail_remedy(VX_ERR_MEMORY, "close what else uses the card, or ask for fewer frames or a smaller picture",
-                              "%s: out of memory on the CUDA device", what);
-    return vx_fail_remedy(VX_ERR_DEVICE, "look at nvidia-smi and the system's log; a new run starts afresh", "%s: %s (%s)", what,
-                          cudaGetErrorString(error), cudaGetErrorName(error));
+    if (error == cudaErrorMemoryAllocation) return vx_cuda_no_memory(what, "out of memory on the CUDA device");
+    return vx_fail(VX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 // ---- device memory ----
@@ -100,10 +106,9 @@ vx_status vx_cuda_malloc(vx_cuda *cuda, void **out, size_t bytes, const char *wh
     while (error == cudaErrorMemoryAllocation && (give_way(cuda) || vx_cuda_weights_yield(cuda, bytes)))
         error = counted_malloc(cuda, out, bytes);
     if (error != cudaErrorMemoryAllocation) return vx_cuda_status(error, what);
-    size_t free = 0, total = 0;
-    (void)cudaMemGetInfo(&free, &total);
-    return vx_fail_remedy(VX_ERR_MEMORY, "close what else uses the card, or ask for fewer frames or a smaller picture",
-                          "%s: %zu bytes of device memory asked for, %zu of %zu are free", what, bytes, free, total);
+    char why[64];
+    snprintf(why, sizeof why, "%zu bytes of device memory asked for", bytes);
+    return vx_cuda_no_memory(what, why);
 }
 
 // ---- blocks ----
