@@ -239,11 +239,30 @@ static void keep(vx_job *job)
     else vx_condition_cache_free(cache);
 }
 
+bool vx_has_samples(const vx_job *job)
+{
+    for (int i = 0; i < job->conditions.count; i++)
+        if (job->conditions.item[i].pixels || job->conditions.item[i].sound) return true;
+    return false;
+}
+
+// Of a run that failed before all was encoded.
+static void drop_latents(vx_job *job)
+{
+    for (int i = 0; i < job->conditions.count; i++) {
+        vx_prepared *p = &job->conditions.item[i];
+        vx_free(p->latent);
+        vx_free(p->audio_latent);
+        p->latent = p->audio_latent = NULL;
+    }
+}
+
 vx_status vx_encode_conditions(vx_job *job)
 {
-    if (!job->conditions.count) return vx_ok();
+    if (!vx_has_samples(job)) return vx_ok();
     bool taken;
     double began = vx_clock_s();
+    drop_latents(job);
     VX_TRY(take_cached(job, &taken));
     vx_job_progress(job, "encode", VX_STAGE_ENCODE, 0, job->conditions.count);
     for (int i = 0; !taken && i < job->conditions.count; i++) VX_TRY(encode_one(job, &job->conditions.item[i]));

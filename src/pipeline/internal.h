@@ -272,6 +272,7 @@ vx_status vx_denoise_stage(vx_job *job, vx_device *dev, vx_arena *arena, const v
 vx_status vx_latents_load(vx_job *job, const char *path);
 vx_status vx_embeds_load(vx_job *job, const char *path, int64_t text_dim);
 vx_status vx_encode_conditions(vx_job *job);
+bool vx_has_samples(const vx_job *job); // of its conditions, which are given back when all are encoded
 // Through the encoders, for the time it takes: the results are dropped.
 vx_status vx_encode_picture_once(vx_model *model, const uint8_t *rgb, int64_t height, int64_t width);
 vx_status vx_encode_sound_once(vx_model *model, const float *sound, int64_t samples);

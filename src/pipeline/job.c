@@ -230,6 +230,9 @@ vx_status vx_job_encode_text(vx_job *job)
         job->text_reused = true;
         return vx_ok();
     }
+    if (job->presentation.place_count && !vx_has_samples(job))
+        return vx_fail(VX_ERR_USAGE,
+                       "the pictures of this job are gone and another job took the place of its text: make it anew");
     vx_free(cache->prompt);
     vx_free(cache->embeds);
     cache->prompt = NULL;
