@@ -232,6 +232,7 @@ static uint64_t device_available(const vx_model *m)
 
 static vx_status check_device(const vx_model *m, vx_plan *p)
 {
+    VX_TRY(vx_device_sync(m->device)); // a lost device has nothing free: the loss is the reason, not the size
     p->device_available_bytes = device_available(m);
     if (p->device_least_bytes <= p->device_available_bytes) return vx_ok();
     vx_device_shed(m->device); // recordings are the driver's memory and not counted as free

@@ -31,6 +31,17 @@ static rig *rig_create(void)
     return r;
 }
 
+// A second of sound beside the picture, for those who want it.
+static inline void rig_sound(rig *r)
+{
+    enum { SAMPLES = 32000 };
+    static float wave[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) wave[i] = (float)(i % 200) / 400.0f - 0.25f;
+    snprintf(r->sound, sizeof r->sound, "%s", scratch_path(&r->files, "sound.safetensors"));
+    vx_safetensors_tensor sound = { "waveform", VX_F32, 2, { 1, SAMPLES }, wave };
+    assert_ok(vx_safetensors_write(r->sound, true, &sound, 1, &(vx_safetensors_pair){ "sample_rate", "32000" }, 1));
+}
+
 static int close_rig(void **state)
 {
     rig *r = *state;

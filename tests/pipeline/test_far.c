@@ -7,16 +7,12 @@
 #include "pipeline/fence.h"
 #include "pipeline/rig.h"
 
-enum { FRAMES = 22, SAMPLES = 32000 };
+enum { FRAMES = 22 };
 
 static int open_rig(void **state)
 {
-    static float wave[SAMPLES];
     rig *r = rig_create();
-    for (int i = 0; i < SAMPLES; i++) wave[i] = (float)(i % 200) / 400.0f - 0.25f;
-    snprintf(r->sound, sizeof r->sound, "%s", scratch_path(&r->files, "sound.safetensors"));
-    vx_safetensors_tensor sound = { "waveform", VX_F32, 2, { 1, SAMPLES }, wave };
-    assert_ok(vx_safetensors_write(r->sound, true, &sound, 1, &(vx_safetensors_pair){ "sample_rate", "32000" }, 1));
+    rig_sound(r);
     *state = r;
     return 0;
 }
