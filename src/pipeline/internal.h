@@ -97,6 +97,7 @@ struct vx_model {
     bool made_up;                            // its device makes up the weights: a bench
     vx_component_kind stage;                 // whose weights the running stage works with
     uint64_t stage_peak[VX_COMPONENT_KINDS]; // device memory that the last such stage took, weights aside
+    uint64_t stage_before;                   // that others held when the running one began
     uint64_t device_peak;                    // of all stages, with weights
 };
 

@@ -290,13 +290,13 @@ static vx_status plan_encode(vx_job *job, uint64_t held, uint64_t *latents, uint
             VX_TRY(vx_audio_encoder_fold_bytes(job->model->audio_encoder, job->model->device, &kept, &passing));
             VX_TRY(vx_need_encode_sound(job->model, VX_SOUND_CHANNELS, p->samples, &need, &counts));
             stage->flop += counts.flop;
-            *folded = far ? 0 : kept;
+            *folded = kept;
             own = most(own, need.arena + need.scratch + kept);
             host = most(host, most(passing, far ? 0 : need.arena + need.scratch));
         }
     }
     if (!job->conditions.count) return vx_ok();
-    stage->host_bytes = host + held + vx_condition_bytes(job) + *latents + *folded;
+    stage->host_bytes = host + held + vx_condition_bytes(job) + *latents + (far ? 0 : *folded);
     stage->device_bytes = own;
     stage->device_weights = vx_stage_weights(job->model, VX_VIDEO_VAE, &largest);
     stage->device_least = least(stage->device_weights, STREAM_WINDOW * largest);
@@ -323,6 +323,7 @@ vx_status vx_job_plan(vx_job *job)
     uint64_t held = ((uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 4, job->video_shape)) +
                      (uint64_t)vx_tensor_count(vx_tensor_make(NULL, VX_F32, 3, job->audio_shape))) *
                     sizeof(float);
+    uint64_t made = 0; // folded weights: they stay, on the host or on the device
     vx_stage_need need;
     vx_plan_counts counts, step;
     if (job->has_layout) {
@@ -343,11 +344,13 @@ vx_status vx_job_plan(vx_job *job)
         uint64_t latents, folded;
         VX_TRY_IN(plan_encode(job, held, &latents, &folded), "plan of encode");
         if (p->stage[VX_STAGE_TEXT].flop > 0) p->stage[VX_STAGE_TEXT].host_bytes += vx_condition_bytes(job) + vx_tower_room(job);
-        held += 2 * latents + folded;                       // the job's and the cache's
+        held += 2 * latents + (far ? 0 : folded); // the job's and the cache's
+        made = folded;
         if (!m->adapters.loaded) held += m->adapters.bytes; // they stay on the weights
         VX_TRY_IN(vx_need_denoise(job, &need, &counts, &step), "plan of denoise");
         counts.flop += step.flop * r->evaluations;
         set_stage(m, &p->stage[VX_STAGE_DENOISE], VX_TRANSFORMER, &counts, need, held + latents); // and noised
+        p->stage[VX_STAGE_DENOISE].device_bytes += made;
     }
     if (!p->num_frames && job->video_shape[1]) p->num_frames = vx_decoded_frames(job->video_shape[1]);
     p->output_samples = (uint64_t)((double)p->num_frames * 32000 / VX_NATIVE_FPS + 0.5);
@@ -363,6 +366,8 @@ vx_status vx_job_plan(vx_job *job)
         set_stage(m, &p->stage[VX_STAGE_DECODE_AUDIO], VX_AUDIO_VAE, &counts, need, 0);
         p->stage[VX_STAGE_DECODE_AUDIO].host_bytes = (run > passing ? run : passing) + held + (far ? 0 : folded);
         held += far ? 0 : folded;
+        made += folded;
+        p->stage[VX_STAGE_DECODE_AUDIO].device_bytes += made;
     }
     if (!r->latents_only && m->video && job->video_shape[1]) {
         VX_TRY_IN(vx_need_video(job, &need, &counts), "plan of decode_video");
@@ -377,6 +382,7 @@ vx_status vx_job_plan(vx_job *job)
                                                              .samples = (int64_t)p->output_samples,
                                                              .threads = m->context->threads });
         set_stage(m, &p->stage[VX_STAGE_DECODE_VIDEO], VX_VIDEO_VAE, &counts, need, held + frames + movie);
+        p->stage[VX_STAGE_DECODE_VIDEO].device_bytes += made;
     }
     for (int i = 0; i < VX_PLAN_STAGES; i++) {
         p->flop += p->stage[i].flop;

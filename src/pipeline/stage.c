@@ -30,6 +30,13 @@ static vx_status make_room(vx_model *m, vx_component_kind kind, const vx_stage_n
     return vx_device_weight_budget(m->device, room);
 }
 
+// What is held beside copies of weights: folded ones, and the arenas of stages.
+static uint64_t others(const vx_model *m)
+{
+    const uint64_t held = vx_device_memory_of(m->device).held, weights = vx_device_weights(m->device).resident;
+    return held > weights ? held - weights : 0;
+}
+
 vx_status vx_stage_enter(vx_model *m, vx_component_kind kind, const vx_stage_need *need, vx_arena **arena)
 {
     *arena = NULL;
@@ -37,6 +44,7 @@ vx_status vx_stage_enter(vx_model *m, vx_component_kind kind, const vx_stage_nee
     if (vx_device_far(m->device)) VX_TRY(make_room(m, kind, need));
     vx_device_memory_reset(m->device);
     m->stage = kind;
+    m->stage_before = others(m);
     VX_TRY(vx_arena_create(m->device, arena, need->arena));
     vx_status s = vx_device_reserve(m->device, need->scratch);
     if (s.code) vx_arena_destroy(arena);
@@ -57,8 +65,8 @@ void vx_stage_loop(vx_model *m)
 
 void vx_stage_leave(vx_model *m, vx_arena **arena)
 {
-    const uint64_t peak = vx_device_memory_of(m->device).peak, weights = vx_device_weights(m->device).resident;
-    if (*arena) m->stage_peak[m->stage] = peak > weights ? peak - weights : 0;
+    const uint64_t peak = vx_device_memory_of(m->device).peak, not_its = vx_device_weights(m->device).resident + m->stage_before;
+    if (*arena) m->stage_peak[m->stage] = peak > not_its ? peak - not_its : 0;
     keep_peak(m);
     vx_arena_destroy(arena);
     vx_device_release(m->device);

@@ -18,9 +18,9 @@ typedef struct fence {
         size_t bytes;
     } block[FENCE_BLOCKS];
     int uploads, downloads;
-    uint64_t memory; // what it says is free
-    size_t held;
-    int64_t calls, fail_at; // calls so far: operators, allocations, uploads, downloads; the one that fails, 0: none
+    uint64_t memory;            // what it says is free
+    size_t held, peak, scratch; // scratch counts as held
+    int64_t calls, fail_at;     // calls so far: operators, allocations, uploads, downloads; the one that fails, 0: none
     vx_code failure;
     bool lost;
 } fence;
@@ -73,6 +73,11 @@ static int fence_threads(const vx_device *dev)
 {
     return vx_device_threads(((const fence *)dev)->inner);
 }
+static void fence_hold(fence *f, size_t bytes)
+{
+    f->held += bytes;
+    if (f->held > f->peak) f->peak = f->held;
+}
 static vx_status fence_alloc(vx_device *dev, void **out, size_t bytes)
 {
     fence *f = (fence *)dev;
@@ -82,7 +87,7 @@ static vx_status fence_alloc(vx_device *dev, void **out, size_t bytes)
         if (!f->block[i].p) {
             f->block[i].p = *out = p;
             f->block[i].bytes = bytes;
-            f->held += bytes;
+            fence_hold(f, bytes);
             return vx_ok();
         }
     return vx_fail(VX_ERR_MEMORY, "no memory behind the fence");
@@ -97,12 +102,20 @@ static void fence_free(vx_device *dev, void *p, size_t bytes)
 }
 static vx_status fence_reserve(vx_device *dev, size_t bytes)
 {
-    VX_TRY(fence_begin((fence *)dev, "scratch"));
-    return vx_device_reserve(((fence *)dev)->inner, bytes);
+    fence *f = (fence *)dev;
+    VX_TRY(fence_begin(f, "scratch"));
+    if (bytes > f->scratch) {
+        fence_hold(f, bytes - f->scratch);
+        f->scratch = bytes;
+    }
+    return vx_device_reserve(f->inner, bytes);
 }
 static void fence_release(vx_device *dev)
 {
-    vx_device_release(((fence *)dev)->inner);
+    fence *f = (fence *)dev;
+    f->held -= f->scratch;
+    f->scratch = 0;
+    vx_device_release(f->inner);
 }
 static vx_status fence_upload(vx_device *dev, vx_tensor to, const void *from)
 {
@@ -122,7 +135,11 @@ static vx_device_memory fence_memory(const vx_device *dev)
 {
     const fence *f = (const fence *)dev;
     const uint64_t memory = f->lost ? 0 : f->memory; // as CUDA answers
-    return (vx_device_memory){ .total = memory, .free = memory, .held = f->held };
+    return (vx_device_memory){ .total = memory, .free = memory, .held = f->held, .peak = f->peak };
+}
+static void fence_memory_reset(vx_device *dev)
+{
+    ((fence *)dev)->peak = ((fence *)dev)->held;
 }
 static vx_status fence_sync(vx_device *dev)
 {
@@ -158,6 +175,7 @@ static const struct vx_ops fence_ops = { .destroy = fence_destroy,
                                          .download = fence_download,
                                          .sync = fence_sync,
                                          .memory = fence_memory,
+                                         .memory_reset = fence_memory_reset,
 #define FENCE_MEMBER(op) .op = fence_##op,
                                          VX_OPERATORS(FENCE_MEMBER)
 #undef FENCE_MEMBER

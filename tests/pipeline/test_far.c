@@ -130,9 +130,49 @@ static void too_little_device_memory(void **state)
     vx_model_close(&model);
 }
 
+static uint64_t most_of(const vx_plan *p, int first, int last)
+{
+    uint64_t bytes = 0;
+    for (int i = first; i <= last; i++)
+        if (p->stage[i].device_bytes > bytes) bytes = p->stage[i].device_bytes;
+    return bytes;
+}
+
+// What is folded of the sound's weights stays while later stages run; weights as they are in files take nothing here.
+static void stages_take_what_the_plan_says(void **state)
+{
+    rig *r = *state;
+    const vx_condition references[] = { { VX_INIT(vx_condition), .kind = "image", .path = r->picture },
+                                        { VX_INIT(vx_condition), .kind = "audio", .path = r->sound } };
+    for (int conditions = 0; conditions <= 2; conditions += 2) {
+        fence *f;
+        vx_model *model = open_model(r, &f);
+        const vx_request request = request_of(references, conditions);
+        vx_job *job;
+        assert_ok(vx_job_create(model, &request, NULL, &job));
+        const vx_plan plan = job->plan;
+        assert_ok(vx_job_run(job));
+        assert_int_equal(model->device_peak, most_of(&plan, VX_STAGE_TEXT, VX_STAGE_DENOISE));
+        assert_int_equal(model->stage_peak[VX_TRANSFORMER] + f->held, plan.stage[VX_STAGE_DENOISE].device_bytes);
+        model->device_peak = 0;
+        assert_ok(vx_job_save_tensors(job, scratch_path(&r->files, "decoded.safetensors"), true));
+        assert_int_equal(model->device_peak, most_of(&plan, VX_STAGE_DECODE_AUDIO, VX_STAGE_DECODE_VIDEO));
+        vx_job_destroy(&job);
+        // The second one finds them made; its stages take as much beside them.
+        const uint64_t made = f->held;
+        assert_true(made > 0);
+        assert_int_equal(model->stage_peak[VX_AUDIO_VAE] + made, plan.stage[VX_STAGE_DECODE_AUDIO].device_bytes);
+        vx_plan again = { VX_INIT(vx_plan) };
+        assert_ok(vx_plan_request(model, &request, &again));
+        assert_int_equal(again.stage[VX_STAGE_DECODE_VIDEO].device_bytes + made, plan.stage[VX_STAGE_DECODE_VIDEO].device_bytes);
+        vx_model_close(&model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(from_a_prompt), cmocka_unit_test(from_a_keyframe),
-                                        cmocka_unit_test(from_references), cmocka_unit_test(too_little_device_memory) };
+                                        cmocka_unit_test(from_references), cmocka_unit_test(too_little_device_memory),
+                                        cmocka_unit_test(stages_take_what_the_plan_says) };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }
