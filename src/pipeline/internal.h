@@ -208,6 +208,7 @@ struct vx_job {
     int64_t video_shape[4], audio_shape[3];
     bool have_video, have_audio, denormalised;
     json_t *adapters, *approximations; // as reports show them; NULL: none
+    json_t *about_model;               // when the job was made: the transformer may be another partition's by now
     char *file_request;                // of a latents file: the request that made it, JSON
     vx_record *record;
     vx_timings timings;
@@ -319,7 +320,8 @@ void vx_condition_row_counts(const vx_job *job, int64_t *video, int64_t *audio);
 vx_record *vx_record_create(const vx_job *job);
 uint64_t vx_record_bytes(const vx_job *job); // what it will take
 void vx_record_free(vx_record *record);
-json_t *vx_result_object(const vx_job *job);         // new reference
+json_t *vx_model_object(const vx_model *model); // new reference, as the next two
+json_t *vx_result_object(const vx_job *job);
 json_t *vx_request_object(const vx_job *job);        // what a latents file and an MP4 carry
 json_t *vx_json_name(const char *text);              // of a file: bytes that are not UTF-8 become \xNN; new reference
 vx_status vx_json_text(json_t *object, char **text); // steals the reference

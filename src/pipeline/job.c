@@ -114,17 +114,35 @@ static vx_status load_conditions(vx_job *job)
     return vx_model_encoders(job->model, false, visual, sound);
 }
 
+static vx_status take_partition(vx_model *m, vx_task task, vx_notes *notes)
+{
+    return vx_model_partition(m, task == VX_TASK_REF2VA ? VX_VARIANT_REF2VA : VX_VARIANT_FL2VA, vx_task_name(task), notes);
+}
+
+// The task says which partition, and the partition has sigma shifts of its own.
+static vx_status resolve(vx_job *job, const vx_request *request)
+{
+    vx_model *m = job->model;
+    const bool far = vx_device_far(m->device);
+    const vx_variant before = m->map.variant;
+    VX_TRY(vx_resolve(&job->request, request, &m->map, far, &job->notes));
+    VX_TRY(take_partition(m, job->request.conditions.task, &job->notes));
+    if (m->map.variant == before) return vx_ok();
+    vx_resolved_free(&job->request);
+    vx_notes_free(&job->notes);
+    return vx_resolve(&job->request, request, &m->map, far, &job->notes);
+}
+
 vx_status vx_job_prepare(vx_job *job, const vx_request *request)
 {
     vx_model *m = job->model;
-    VX_TRY(vx_resolve(&job->request, request, &m->map, vx_device_far(m->device), &job->notes));
-    vx_task task = job->request.conditions.task;
-    VX_TRY(vx_model_partition(m, task == VX_TASK_REF2VA ? VX_VARIANT_REF2VA : VX_VARIANT_FL2VA, vx_task_name(task), &job->notes));
+    VX_TRY(resolve(job, request));
     VX_TRY(load_conditions(job));
     VX_TRY(present(job));
     if (!job->request.latents_only) VX_TRY(vx_model_vaes(m, true, true));
     VX_TRY(vx_job_adapt(job, false));
     VX_TRY(lay_out(job));
+    job->about_model = vx_model_object(m);
     return vx_job_plan(job);
 }
 
@@ -182,6 +200,7 @@ void vx_job_destroy(vx_job **pointer)
     vx_layout_free(&job->layout);
     vx_record_free(job->record);
     json_decref(job->adapters);
+    json_decref(job->about_model);
     json_decref(job->approximations);
     vx_free(job->embeds);
     vx_free(job->video);
@@ -343,9 +362,19 @@ static vx_status denoise(vx_job *job)
     return vx_ok();
 }
 
+// Other jobs that were made since may have taken the other partition.
+static vx_status take_transformer(vx_job *job)
+{
+    vx_notes said = { 0 }; // when the job was made
+    vx_status s = take_partition(job->model, job->conditions.task, &said);
+    vx_notes_free(&said);
+    return s.code ? s : vx_model_denoiser(job->model);
+}
+
 vx_status vx_job_run(vx_job *job)
 {
     if (vx_job_has_latents(job)) return vx_ok();
+    VX_TRY(take_transformer(job));
     VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
     vx_device_watch(dev, &job->cancelled);

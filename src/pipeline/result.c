@@ -64,11 +64,16 @@ static json_t *parts_object(const vx_model *m)
     return o;
 }
 
-static json_t *model_object(const vx_model *m)
+json_t *vx_model_object(const vx_model *m)
 {
     return json_pack("{s:o, s:o, s:s, s:s, s:o}", "path", vx_json_name(m->map.root), "parts", parts_object(m), "variant",
                      variant_name(m->map.variant), "layout", m->map.layout == VX_LAYOUT_DIFFUSERS ? "diffusers" : "official",
                      "formats", formats_object(m));
+}
+
+static json_t *model_of(const vx_job *job)
+{
+    return job->about_model ? json_deep_copy(job->about_model) : vx_model_object(job->model);
 }
 
 // The request's own, then those of the model's files, which are opened once for many jobs.
@@ -174,7 +179,7 @@ static void set_file_request(json_t *o, json_t *model, const char *text)
 
 json_t *vx_request_object(const vx_job *job)
 {
-    json_t *o = json_object(), *model = model_object(job->model);
+    json_t *o = json_object(), *model = model_of(job);
     if (job->has_layout) set_request(o, job);
     else if (job->file_request) set_file_request(o, model, job->file_request);
     json_object_set_new(o, "vortex_version", json_string(vx_version()));
@@ -234,7 +239,7 @@ json_t *vx_result_object(const vx_job *job)
     json_object_set_new(o, "latents_sha256",
                         json_pack("{s:o, s:o}", "video", hash(job->video, (size_t)(v[0] * v[1] * v[2] * v[3])), "audio",
                                   hash(job->audio, (size_t)(a[0] * a[1] * a[2]))));
-    json_object_set_new(o, "model", model_object(job->model));
+    json_object_set_new(o, "model", model_of(job));
     if (job->media_json) json_object_set_new(o, "media", json_loads(job->media_json, 0, NULL));
     json_object_set_new(o, "warnings", warnings_array(job));
     return o;
@@ -336,7 +341,7 @@ vx_status vx_plan_json(vx_model *model, const vx_request *request, char **json)
             json_object_set_new(o, "device_available_bytes", json_integer((json_int_t)job->plan.device_available_bytes));
         }
         json_object_set_new(o, "gpus", cards_array(&job->plan));
-        json_object_set_new(o, "model", model_object(model));
+        json_object_set_new(o, "model", model_of(job));
         json_object_set_new(o, "files", files_array(model));
         json_object_set_new(o, "warnings", warnings_array(job));
         s = vx_json_text(o, json);

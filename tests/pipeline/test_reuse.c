@@ -7,7 +7,7 @@
 #include "pipeline/rig.h"
 #include "pipeline/tape.h"
 
-enum { KINDS = 17, HEADS = 4, STRETCHES = 2 }; // of an evaluation of the rig's model, which has four blocks
+enum { KINDS = 18, HEADS = 4, STRETCHES = 2 }; // of an evaluation of the rig's model, which has four blocks
 
 // An adapter with a head for each of HEADS stretches of the schedule, for pictures alone.
 static void write_bank(rig *r)
@@ -94,6 +94,12 @@ static const vx_request *request_of(const rig *r, int kind, asked *a)
         q->loras = &a->lora;
         q->lora_count = 1;
         break;
+    case 17:
+        a->keyframe = (vx_condition){ VX_INIT(vx_condition), .kind = "image", .path = r->picture };
+        q->conditions = &a->keyframe;
+        q->condition_count = 1;
+        q->reference_short_edge = SIDE;
+        break;
     default: break;
     }
     return q;
@@ -113,11 +119,9 @@ static size_t bytes_of(const int64_t *shape, int rank)
     return bytes;
 }
 
-static outcome run_request(vx_model *model, const vx_request *request)
+static outcome finish(vx_job *job)
 {
     outcome o = { .video = NULL };
-    vx_job *job;
-    assert_ok(vx_job_create(model, request, NULL, &job));
     assert_ok(vx_job_run(job));
     const float *video = vx_job_video_latent(job, o.video_shape), *audio = vx_job_audio_latent(job, o.audio_shape);
     o.video = malloc(bytes_of(o.video_shape, 4));
@@ -129,6 +133,13 @@ static outcome run_request(vx_model *model, const vx_request *request)
     o.conditions = job->conditions_reused;
     vx_job_destroy(&job);
     return o;
+}
+
+static outcome run_request(vx_model *model, const vx_request *request)
+{
+    vx_job *job;
+    assert_ok(vx_job_create(model, request, NULL, &job));
+    return finish(job);
 }
 
 static outcome run(const rig *r, vx_model *model, int kind)
@@ -158,10 +169,9 @@ static const outcome *alone(rig *r, int kind)
     return &known[kind];
 }
 
-static outcome check(rig *r, vx_model *model, int kind)
+static outcome compare(rig *r, int kind, outcome got)
 {
     const outcome *want = alone(r, kind);
-    outcome got = run(r, model, kind);
     assert_memory_equal(got.video_shape, want->video_shape, sizeof got.video_shape);
     assert_memory_equal(got.audio_shape, want->audio_shape, sizeof got.audio_shape);
     if (memcmp(got.video, want->video, bytes_of(got.video_shape, 4)) != 0) fail_msg("request %d: another picture", kind);
@@ -171,7 +181,73 @@ static outcome check(rig *r, vx_model *model, int kind)
     return told;
 }
 
+static outcome check(rig *r, vx_model *model, int kind)
+{
+    return compare(r, kind, run(r, model, kind));
+}
+
 // ---- tests ----
+// Partition, adapters and text are the model's, and each job has its own when it runs.
+static void jobs_made_before_others_run_have_their_bits(void **state)
+{
+    rig *r = *state;
+    static const int pairs[][2] = { { 0, 17 }, { 17, 0 }, { 10, 17 }, { 0, 7 }, { 7, 8 }, { 4, 16 } };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        tape *t;
+        vx_model *model = open_model(r, &t);
+        asked a[2];
+        vx_job *job[2];
+        for (int k = 0; k < 2; k++) assert_ok(vx_job_create(model, request_of(r, pairs[i][k], &a[k]), NULL, &job[k]));
+        for (int k = 0; k < 2; k++) (void)compare(r, pairs[i][k], finish(job[k]));
+        vx_model_close(&model);
+    }
+}
+
+static void rewrite(const char *path, const char *from, const char *to)
+{
+    static char text[1 << 16], *at;
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    const size_t size = fread(text, 1, sizeof text - 1, f);
+    text[size] = 0;
+    at = strstr(text, from);
+    assert_true(at && strlen(from) == strlen(to));
+    memcpy(at, to, strlen(to));
+    rewind(f);
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    fclose(f);
+}
+
+static double shift_of(const vx_job *job)
+{
+    return (double)job->request.shift;
+}
+
+// Whichever came before, and told so after others came.
+static void a_partition_has_its_own_shift_and_name(void **state)
+{
+    rig *r = *state;
+    char index[700], *json;
+    snprintf(index, sizeof index, "%s/Ref2VA/model_index.json", r->model_path);
+    rewrite(index, "12.0", "10.5");
+    vx_model *model = rig_model(r);
+    asked a[2];
+    for (int turn = 0; turn < 2; turn++) {
+        vx_job *text, *references;
+        assert_ok(vx_job_create(model, request_of(r, 0, &a[0]), NULL, &text));
+        assert_ok(vx_job_create(model, request_of(r, 17, &a[1]), NULL, &references));
+        assert_true(shift_of(text) == 12 && shift_of(references) == 10.5);
+        assert_ok(vx_job_result(text, &json));
+        assert_non_null(strstr(json, "\"variant\":\"fl2va\""));
+        assert_null(strstr(json, "Ref2VA"));
+        vx_text_free(json);
+        vx_job_destroy(&text);
+        vx_job_destroy(&references);
+    }
+    vx_model_close(&model);
+    rewrite(index, "10.5", "12.0");
+}
+
 static void any_order_has_the_bits_of_single_requests(void **state)
 {
     rig *r = *state;
@@ -367,6 +443,8 @@ static void a_request_that_failed_leaves_nothing_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_made_before_others_run_have_their_bits),
+        cmocka_unit_test(a_partition_has_its_own_shift_and_name),
         cmocka_unit_test(any_order_has_the_bits_of_single_requests),
         cmocka_unit_test(a_request_of_a_known_shape_is_replayed_from_its_first_step),
         cmocka_unit_test(a_shape_gives_way_to_four_others),
