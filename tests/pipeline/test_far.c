@@ -75,6 +75,7 @@ static vx_request request_of(const vx_condition *conditions, int count)
                          .height = SIDE,
                          .num_frames = FRAMES,
                          .evaluations = 2,
+                         .reference_short_edge = SIDE,
                          .vae_precision = "float32",
                          .seed_set = true,
                          .seed = 7,
