@@ -321,7 +321,7 @@ typedef struct vx_bench_params {
     const char *device;        // without a model: as in vx_model_params, like the two below
     const char *attention;
     bool no_graphs;
-    const volatile int *cancelled; // NULL, or where somebody may write 1: then it ends, VX_ERR_CANCELLED, within an evaluation
+    const volatile int *cancelled; // NULL, or where somebody may write 1: then it ends as a cancelled job does
 } vx_bench_params;
 VX_API vx_status vx_bench(vx_context *context, const vx_bench_params *params, char **json);
 

@@ -17,11 +17,6 @@ static bool among(const char *what, const char *const *names, int count)
     return false;
 }
 
-bool vx_bench_cancelled(const vx_bench_run *run)
-{
-    return run->params->cancelled && *run->params->cancelled;
-}
-
 static int by_value(const void *a, const void *b)
 {
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);

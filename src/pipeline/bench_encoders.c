@@ -40,7 +40,6 @@ static vx_status time_clip(vx_bench_run *run, vx_model *m, clip *c)
     vx_bench_tally *tally = NULL;
     VX_TRY(vx_model_encoders(m, false, c->picture, !c->picture));
     for (int i = -1; i < run->runs; i++) { // the first warms up
-        if (vx_bench_cancelled(run)) return vx_fail(VX_ERR_CANCELLED, "cancelled");
         const double began = vx_clock_s();
         VX_TRY(encode_once(m, c));
         if (i >= 0) run->sample[i] = vx_clock_s() - began;
@@ -60,7 +59,9 @@ vx_status vx_bench_encoder(vx_bench_run *run, vx_model *m)
 {
     clip c = { .picture = !strcmp(run->params->what, "image-encoder") };
     vx_status s = make_clip(&c);
+    vx_device_watch(m->device, run->params->cancelled);
     if (!s.code) s = time_clip(run, m, &c);
+    vx_device_watch(m->device, NULL);
     vx_free(c.rgb);
     vx_free(c.sound);
     vx_bench_tell_choices(run->report, m->device);

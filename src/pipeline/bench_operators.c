@@ -158,7 +158,7 @@ typedef struct measured {
     char hex[65];
 } measured;
 
-static vx_status measure(const vx_bench_run *bench, vx_device *device, const block *b, const char *what, run_fn run, measured *m)
+static vx_status measure(vx_device *device, const block *b, const char *what, run_fn run, int runs, measured *m)
 {
     operation *o = vx_alloc_array(1, sizeof *o);
     VX_NEED_MEMORY(o, "an operation");
@@ -179,8 +179,8 @@ static vx_status measure(const vx_bench_run *bench, vx_device *device, const blo
     if (!s.code) s = set_up(o, arena, b, what, &m->flop, &m->bytes);
     m->n = o->weight.n;
     m->k = o->weight.k;
-    for (int i = -1; i < bench->runs && !s.code; i++) { // the first warms up
-        s = vx_bench_cancelled(bench) ? vx_fail(VX_ERR_CANCELLED, "cancelled") : vx_device_sync(device);
+    for (int i = -1; i < runs && !s.code; i++) { // the first warms up
+        s = vx_device_sync(device);
         double began = vx_clock_s();
         if (!s.code) s = run(o);
         if (!s.code) s = vx_device_sync(device);
@@ -230,16 +230,18 @@ vx_status vx_bench_operator(vx_bench_run *run, vx_device *device)
     json_object_set_new(run->report, "operators", parts);
     measured *m = vx_alloc_array(1, sizeof *m);
     VX_NEED_MEMORY(m, "a bench");
+    vx_device_watch(device, run->params->cancelled);
     vx_status s = vx_ok();
     for (size_t i = 0; i < sizeof all / sizeof *all && !s.code; i++) {
         if (strcmp(all[i].group, run->params->what)) continue;
-        s = measure(run, device, b, all[i].name, all[i].run, m);
+        s = measure(device, b, all[i].name, all[i].run, run->runs, m);
         if (s.code) break;
         json_array_append_new(parts, part_object(all[i].name, all[i].times, m, run->runs));
         for (int k = 0; k < run->runs; k++) run->sample[k] += all[i].times * m->sample[k];
         run->flop += all[i].times * m->flop;
         run->bytes += all[i].times * m->bytes;
     }
+    vx_device_watch(device, NULL);
     vx_free(m);
     vx_bench_tell_choices(run->report, device);
     return s;

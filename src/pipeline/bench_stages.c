@@ -76,7 +76,6 @@ typedef struct work {
     double step[VX_BENCH_RUNS];
     int steps;
     int64_t replayed, launches; // steps that were replayed, and what they launched
-    vx_job *job;                // that runs now
 } work;
 
 static bool is(const work *w, const char *what)
@@ -99,13 +98,6 @@ static vx_status give_latents(const work *w, vx_job *job)
     if (job->video) vx_random_normal(&random, job->video, video);
     if (job->audio) vx_random_normal(&random, job->audio, audio);
     return vx_ok();
-}
-
-static void look_whether_cancelled(void *user, const vx_progress *p)
-{
-    const work *w = user;
-    (void)p;
-    if (vx_bench_cancelled(w->run)) vx_job_cancel(w->job);
 }
 
 static vx_status run_stages(work *w, vx_job *job)
@@ -143,20 +135,22 @@ static void tell_run(json_t *runs, const vx_job *job)
 // runs: NULL, or where to tell of it.
 static vx_status run_job(vx_model *m, work *w, const vx_request *request, json_t *runs)
 {
-    vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .frames = take_frames, .sound = take_sound,
-                                   .progress = look_whether_cancelled, .user = w };
-    if (vx_bench_cancelled(w->run)) return vx_fail(VX_ERR_CANCELLED, "cancelled");
+    vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .frames = take_frames, .sound = take_sound };
+    vx_job *job;
     vx_free(m->cache.prompt); // a cached prompt would time nothing
     m->cache.prompt = NULL;
-    VX_TRY(vx_job_create(m, request, &callbacks, &w->job));
+    VX_TRY(vx_job_create(m, request, &callbacks, &job));
+    if (w->run->params->cancelled) job->watched = w->run->params->cancelled;
+    vx_device_watch(m->device, job->watched);
     const int64_t launches = vx_cuda_launches(m->device);
     const double began = vx_clock_s();
-    vx_status s = run_stages(w, w->job);
-    take_times(w, w->job, vx_clock_s() - began);
+    vx_status s = run_stages(w, job);
+    take_times(w, job, vx_clock_s() - began);
+    vx_device_watch(m->device, NULL);
     w->launches += vx_cuda_launches(m->device) - launches;
-    if (!s.code && runs) tell_run(runs, w->job);
-    if (!s.code) json_object_set_new(w->run->report, "request", vx_request_object(w->job));
-    vx_job_destroy(&w->job);
+    if (!s.code && runs) tell_run(runs, job);
+    if (!s.code) json_object_set_new(w->run->report, "request", vx_request_object(job));
+    vx_job_destroy(&job);
     return s;
 }
 

@@ -164,7 +164,7 @@ static vx_status decode(vx_job *job, const sink *to)
     VX_TRY(vx_model_vaes(job->model, job->have_video, job->have_audio));
     VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
-    vx_device_watch(dev, &job->cancelled);
+    vx_device_watch(dev, job->watched);
     (void)vx_job_parts(job);
     vx_status s = vx_ok();
     if (job->have_audio && to->sound) s = decode_sound(job, to);
@@ -338,7 +338,7 @@ vx_status vx_job_write_mp4(vx_job *job, const char *path, const vx_media_params 
     double began = vx_clock_s();
     if (!s.code) s = vx_movie_finish(to.movie);
     if (!s.code) s = check_movie(vx_output_temporary(output), &params);
-    if (!s.code && job->cancelled) s = vx_fail(VX_ERR_CANCELLED, "cancelled");
+    if (!s.code && *job->watched) s = vx_fail(VX_ERR_CANCELLED, "cancelled");
     if (!s.code) s = remember_media(job, &params, path, to.movie);
     vx_movie_destroy(&to.movie);
     if (!s.code) s = vx_output_commit(&output);

@@ -221,6 +221,7 @@ struct vx_job {
     char *media_json;          // how it was packed
     char *output;
     volatile int cancelled;
+    const volatile int *watched; // what ends it: the flag above, or a bench's
     double stage_began;
 };
 
@@ -291,7 +292,6 @@ struct vx_bench_run {
     double flop, bytes; // of a run
     json_t *report;
 };
-bool vx_bench_cancelled(const vx_bench_run *run);
 double vx_bench_median(const double *samples, int count);
 json_t *vx_bench_samples(const double *samples, int count);
 // Operators of a piece of work on a model whose device is traced meanwhile. The tally is the caller's to vx_free, also after a

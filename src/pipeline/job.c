@@ -152,6 +152,7 @@ vx_status vx_job_create(vx_model *model, const vx_request *request, const vx_job
     VX_NEED_MEMORY(job, "a job");
     double began = vx_clock_s();
     job->model = model;
+    job->watched = &job->cancelled;
     vx_status s = take_callbacks(job, callbacks);
     if (!s.code) s = vx_job_prepare(job, request);
     if (!s.code && job->request.record) {
@@ -175,6 +176,7 @@ vx_status vx_job_from_latents(vx_model *model, const char *path, bool denormalis
     vx_job *job = vx_alloc_array(1, sizeof *job);
     VX_NEED_MEMORY(job, "a job");
     job->model = model;
+    job->watched = &job->cancelled;
     job->denormalised = denormalised;
     vx_status s = take_callbacks(job, callbacks);
     if (!s.code) s = vx_resolve_decoder(&job->request, request, vx_device_far(model->device));
@@ -377,7 +379,7 @@ vx_status vx_job_run(vx_job *job)
     VX_TRY(take_transformer(job));
     VX_TRY(vx_model_has_numbers(job->model));
     vx_device *dev = job->model->device;
-    vx_device_watch(dev, &job->cancelled);
+    vx_device_watch(dev, job->watched);
     (void)vx_job_parts(job);
     double began = vx_clock_s();
     vx_status s = job->embeds ? vx_ok() : vx_job_encode_text(job);
