@@ -75,13 +75,12 @@ void watch_job(vx_job *job);       // they cancel it; a second one ends the proc
 void watch_file(const char *path); // a finished file that a second signal removes; NULL: none
 const volatile int *watch_bench(void); // the first signal only changes what this points to
 bool interrupted(void);
+bool hung_up(void); // the terminal went; nobody decided to cancel
 
 // files.c: what is written against everything else that is named, before anything is opened
-// ours: written, under a name that nobody asked for. What stands there may be replaced, and a name that cannot be is no error yet.
-typedef enum file_use { FILE_READ, FILE_WRITTEN, FILE_OURS } file_use;
 typedef struct named_file {
     const char *field, *path; // path NULL or "": not given
-    file_use use;
+    bool written;
 } named_file;
 vx_status check_files(const named_file *files, int count, bool replace);
 // And against what is there: with --yes too, no file of a model and no adapter is written over, whatever leads to it.

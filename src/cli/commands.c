@@ -47,10 +47,10 @@ vx_status command_decode(options *o)
     if (!status.code && !output && !o->save_tensors)
         status = usage_error(VX_ERR_REQUIRED, "output", "no output was named (--output FILE.mp4 or --save-tensors FILE)");
     const named_file files[] = {
-        { "latents", o->latents, FILE_READ },
-        { "log_file", o->log_file, FILE_READ },
-        { "output", output, FILE_WRITTEN },
-        { "save_tensors", o->save_tensors, FILE_WRITTEN },
+        { "latents", o->latents, false },
+        { "log_file", o->log_file, false },
+        { "output", output, true },
+        { "save_tensors", o->save_tensors, true },
     };
     if (!status.code) status = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
     if (status.code) return status;
@@ -84,13 +84,13 @@ vx_status command_encode(options *o)
     if (!status.code && !o->save_tensors)
         status = usage_error(VX_ERR_REQUIRED, "save_tensors", "no output was named (--save-tensors FILE)");
     const named_file files[] = {
-        { "image", o->image, FILE_READ },
-        { "video", o->video, FILE_READ },
-        { "audio", o->audio, FILE_READ },
-        { "pixels", o->pixels, FILE_READ },
-        { "waveform", o->waveform, FILE_READ },
-        { "log_file", o->log_file, FILE_READ },
-        { "save_tensors", o->save_tensors, FILE_WRITTEN },
+        { "image", o->image, false },
+        { "video", o->video, false },
+        { "audio", o->audio, false },
+        { "pixels", o->pixels, false },
+        { "waveform", o->waveform, false },
+        { "log_file", o->log_file, false },
+        { "save_tensors", o->save_tensors, true },
     };
     if (!status.code) status = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
     session s = { 0 };

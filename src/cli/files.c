@@ -86,13 +86,13 @@ vx_status check_files(const named_file *files, int count, bool replace)
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++) {
             const named_file *a = &files[j], *b = &files[i];
-            if (!given(a) || !given(b) || (a->use == FILE_READ && b->use == FILE_READ) || !same_file(a->path, b->path)) continue;
+            if (!given(a) || !given(b) || (!a->written && !b->written) || !same_file(a->path, b->path)) continue;
             char one[32], other[32];
             return usage_error(VX_ERR_CONFLICT, b->field, "%s and %s name the same file '%s'", flag_of(one, a->field),
                                flag_of(other, b->field), b->path);
         }
     for (int i = 0; i < count; i++) {
-        if (!given(&files[i]) || files[i].use != FILE_WRITTEN) continue;
+        if (!given(&files[i]) || !files[i].written) continue;
         vx_status s = check_output(&files[i], replace);
         if (s.code) return s;
     }
@@ -117,8 +117,7 @@ vx_status spare_models(vx_context *context, const named_file *files, int count)
 {
     for (int i = 0; i < count; i++) {
         struct stat found;
-        if (!given(&files[i]) || files[i].use == FILE_READ || stat(files[i].path, &found) != 0 || !S_ISREG(found.st_mode))
-            continue;
+        if (!given(&files[i]) || !files[i].written || stat(files[i].path, &found) != 0 || !S_ISREG(found.st_mode)) continue;
         json_t *report = NULL;
         const char *part = model_part(context, files[i].path, &report);
         json_decref(report);

@@ -1,6 +1,7 @@
 // generate, plan: requests from flags or a jobs file, one clip after the other on one loaded model.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -46,19 +47,30 @@ static vx_status numbered(char out[MAX_PATH], const char *name, int index, int o
 
 typedef struct clip {
     char output[MAX_PATH], latents[MAX_PATH], dump[MAX_PATH];
-    char kept[MAX_PATH + 32]; // latents beside the output while it is being made of them, where no others are saved
+    char kept[MAX_PATH + 32]; // latents beside the output while it is being made of them; "": none
 } clip;
 
-static void name_kept(clip *c)
+// A name that nothing has, not even a link: what lies there is somebody's, the latents of a run that was killed perhaps.
+static vx_status save_beside(vx_job *job, clip *c)
 {
-    snprintf(c->kept, sizeof c->kept, "%s.latents.safetensors", c->output);
+    enum { MOST = 1000 };
+    struct stat there;
+    for (int n = 1; n <= MOST; n++) {
+        char number[16] = "";
+        if (n > 1) snprintf(number, sizeof number, "-%d", n);
+        snprintf(c->kept, sizeof c->kept, "%s.latents%s.safetensors", c->output, number);
+        if (lstat(c->kept, &there) == 0) continue;
+        vx_status s = vx_job_save_latents(job, c->kept, false);
+        if (s.code != VX_ERR_OUTPUT_EXISTS) return s;
+    }
+    return usage_error(VX_ERR_OUTPUT_EXISTS, "output", "%s.latents.safetensors and %d more lie there", c->output, MOST - 1);
 }
 
 // Sampling takes the time, and decoding may be killed: what it works on is on the disk first. Where that has no room for it the
 // clip is made all the same.
 static void keep_latents(options *o, vx_job *job, clip *c)
 {
-    vx_status s = vx_job_save_latents(job, c->kept, true);
+    vx_status s = save_beside(job, c);
     if (!s.code) {
         watch_file(c->kept);
         return;
@@ -69,13 +81,16 @@ static void keep_latents(options *o, vx_job *job, clip *c)
     c->kept[0] = 0;
 }
 
-// A clip that has its name needs them no more, and who cancels wants nothing left; whatever else ends the clip leaves them.
-static void settle_latents(const clip *c, vx_status *s)
+// A clip that has its name needs them no more, and who cancels wants nothing left; whatever else ends the clip leaves them. wanted:
+// because they could not be written where they were asked for.
+static void settle_latents(clip *c, const vx_status *clip_status, bool wanted, vx_status *told)
 {
-    if (c->kept[0] && (!s->code || s->code == VX_ERR_CANCELLED)) (void)unlink(c->kept);
-    else if (c->kept[0])
-        snprintf(s->remedy, sizeof s->remedy, "the latents are in %.120s; vortex decode makes the clip from them", c->kept);
+    const bool cancelled = clip_status->code == VX_ERR_CANCELLED && !hung_up();
     watch_file(NULL);
+    if (!wanted && (!clip_status->code || cancelled)) (void)unlink(c->kept);
+    else if (strlen(c->kept) < sizeof told->remedy / 2)
+        snprintf(told->remedy, sizeof told->remedy, "the latents are in %s; vortex decode makes the clip from them", c->kept);
+    else snprintf(told->remedy, sizeof told->remedy, "the latents are beside the output; vortex decode makes the clip from them");
 }
 
 // What can be written is written, whatever else fails: the first error is reported.
@@ -83,14 +98,15 @@ static vx_status deliver(options *o, vx_job *job, clip *c, const vx_media_params
 {
     vx_status s = vx_job_run(job), first = none();
     if (s.code) return s;
+    c->kept[0] = 0;
     if (c->latents[0]) first = vx_job_save_latents(job, c->latents, o->yes);
-    if (first.code) name_kept(c);
+    const bool wanted = first.code;
     if (c->dump[0]) s = vx_job_dump_tensors(job, c->dump, o->yes);
     if (!first.code) first = s;
     if (!c->output[0]) return first;
-    if (c->kept[0]) keep_latents(o, job, c);
+    if (!c->latents[0] || wanted) keep_latents(o, job, c);
     s = vx_job_write_mp4(job, c->output, media);
-    settle_latents(c, &s);
+    if (c->kept[0]) settle_latents(c, &s, wanted, wanted ? &first : &s);
     return first.code ? first : s;
 }
 
@@ -140,8 +156,6 @@ static vx_status name_clip(clip *c, const vx_delivery *d, int index)
     vx_status s = numbered(c->output, d->output, index, outputs, "output");
     if (!s.code) s = numbered(c->latents, d->save_latents, index, outputs, "save_latents");
     if (!s.code) s = numbered(c->dump, d->dump_tensors, index, outputs, "dump_tensors");
-    c->kept[0] = 0;
-    if (!s.code && c->output[0] && !c->latents[0]) name_kept(c);
     return s;
 }
 
@@ -150,11 +164,10 @@ static vx_status check_conditions(const options *o, const clip *c, const vx_requ
 {
     for (int i = 0; i < r->condition_count; i++) {
         const named_file files[] = {
-            { r->conditions[i].keyframe ? "keyframe" : "ref", r->conditions[i].path, FILE_READ },
-            { "output", c->output, FILE_WRITTEN },
-            { "save_latents", c->latents, FILE_WRITTEN },
-            { "dump_tensors", c->dump, FILE_WRITTEN },
-            { "output", c->kept, FILE_OURS },
+            { r->conditions[i].keyframe ? "keyframe" : "ref", r->conditions[i].path, false },
+            { "output", c->output, true },
+            { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
         };
         vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (s.code) return s;
@@ -167,11 +180,10 @@ static vx_status check_loras(const options *o, const clip *c, const vx_request *
 {
     for (int i = 0; i < r->lora_count; i++) {
         const named_file files[] = {
-            { "lora", r->loras[i].path, FILE_READ },
-            { "output", c->output, FILE_WRITTEN },
-            { "save_latents", c->latents, FILE_WRITTEN },
-            { "dump_tensors", c->dump, FILE_WRITTEN },
-            { "output", c->kept, FILE_OURS },
+            { "lora", r->loras[i].path, false },
+            { "output", c->output, true },
+            { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
         };
         vx_status s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (s.code) return s;
@@ -202,14 +214,9 @@ static vx_status check_clips(const options *o, clip *c, const vx_request_builder
             return s;
         }
         const named_file files[] = {
-            { "prompt_file", o->prompt_file, FILE_READ },
-            { "jobs", o->jobs, FILE_READ },
-            { "prompt_embeds", r->prompt_embeds, FILE_READ },
-            { "log_file", o->log_file, FILE_READ },
-            { "output", c->output, FILE_WRITTEN },
-            { "save_latents", c->latents, FILE_WRITTEN },
-            { "dump_tensors", c->dump, FILE_WRITTEN },
-            { "output", c->kept, FILE_OURS },
+            { "prompt_file", o->prompt_file, false }, { "jobs", o->jobs, false },    { "prompt_embeds", r->prompt_embeds, false },
+            { "log_file", o->log_file, false },       { "output", c->output, true }, { "save_latents", c->latents, true },
+            { "dump_tensors", c->dump, true },
         };
         s = check_files(files, (int)(sizeof files / sizeof *files), o->yes);
         if (!s.code) s = check_conditions(o, c, r);
@@ -223,10 +230,9 @@ static vx_status one_clip(options *o, session *s, const vx_request *request, con
                           uint64_t *seed)
 {
     vx_job_callbacks callbacks = { VX_INIT(vx_job_callbacks), .progress = on_progress, .user = o };
-    const named_file files[] = { { "output", c->output, FILE_WRITTEN },
-                                 { "save_latents", c->latents, FILE_WRITTEN },
-                                 { "dump_tensors", c->dump, FILE_WRITTEN },
-                                 { "output", c->kept, FILE_OURS } };
+    const named_file files[] = { { "output", c->output, true },
+                                 { "save_latents", c->latents, true },
+                                 { "dump_tensors", c->dump, true } };
     vx_job *job = NULL;
     char *json = NULL;
     vx_status status = spare_models(s->context, files, (int)(sizeof files / sizeof *files));

@@ -8,7 +8,7 @@
 
 static vx_job *volatile current;
 static const char *volatile passing; // a finished file that only lasts until the job ends
-static volatile sig_atomic_t signals, jobs_began, as_json;
+static volatile sig_atomic_t signals, jobs_began, as_json, hang_ups;
 
 static void say(int fd, const char *text)
 {
@@ -20,11 +20,11 @@ static void say(int fd, const char *text)
 // order, and the second signal does not wait.
 static void on_signal(int number)
 {
-    (void)number;
     signals++;
+    hang_ups += number == SIGHUP;
     if (signals > 1 || !jobs_began) {
         vx_abandon_outputs();
-        if (passing) (void)unlink(passing);
+        if (passing && !hang_ups) (void)unlink(passing);
         say(STDERR_FILENO, "vortex: error VX-8001: cancelled.\n");
         if (as_json)
             say(STDOUT_FILENO, "{\"error\":{\"code\":\"VX-8001\",\"message\":\"cancelled\",\"remedy\":\"\",\"field\":\"\"}}\n");
@@ -37,6 +37,11 @@ static void on_signal(int number)
 void watch_file(const char *path)
 {
     passing = path;
+}
+
+bool hung_up(void)
+{
+    return hang_ups > 0;
 }
 
 bool interrupted(void)

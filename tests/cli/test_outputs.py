@@ -81,20 +81,23 @@ class Names(Case):
         self.refused("VX-2005", "decode", "-m", m, "--latents", l, "-o", self.path("n.mp4"), "--save-tensors", self.path("n.mp4"))
 
     def test_latents_beside_the_clip_go_when_it_stands(self):
-        kept = self.path("a.mp4.latents.safetensors")
-        with open(kept, "w") as f:
-            f.write("of an earlier run")
         self.generate("-o", self.path("a.mp4"))
         self.generate("--outputs", "2", "-o", self.path("%d.mp4"))
         self.assertEqual(sorted(os.listdir(self.tmp)), ["0.mp4", "1.mp4", "a.mp4"])
 
-    def test_latents_beside_the_clip_take_no_name_of_an_input(self):
-        kept = self.path("a.mp4.latents.safetensors")
-        self.generate("--dump-tensors", kept)
-        for wrong in (["--prompt-embeds", kept], ["--dump-tensors", kept]):
-            self.refused("VX-2005", "generate", "-m", model(), *SMALL, "-y", "-o", self.path("a.mp4"), *wrong)
-        shutil.copy(os.path.join(model(), "audio_vae/model.safetensors"), kept)
-        self.refused("VX-2005", "generate", "-m", model(), *SMALL, "-o", self.path("a.mp4"))
+    def test_latents_beside_the_clip_take_nobodys_name(self):
+        """A file, a link to one and to nowhere, a folder: all stay as they are, with -y too."""
+        kept, other = self.path("a.mp4.latents.safetensors"), self.path("other")
+        with open(other, "w") as f:
+            f.write("precious")
+        for make in (lambda: shutil.copy(other, kept), lambda: os.symlink(other, kept), lambda: os.symlink(self.path("nowhere"), kept), lambda: os.mkdir(kept)):
+            make()
+            before = tree(self.tmp)
+            for flags in ([], ["-y"]):
+                self.generate("-o", self.path("a.mp4"), *flags)
+                os.remove(self.path("a.mp4"))
+                self.assertEqual(tree(self.tmp), before)
+            os.rmdir(kept) if os.path.isdir(kept) else os.remove(kept)
 
     def test_latents_that_cannot_be_beside_the_clip_do_not_cost_it(self):
         name = "n" * 251 + ".mp4"
@@ -237,6 +240,10 @@ class Full(Case):
         r = run("generate", "-m", model(), *SMALL, "-q", "-o", self.path("a.mp4"), "--save-latents", out + "/l.safetensors", before=lambda: small_disk(out, 4096))
         self.error_of(r, "VX-4003")
         self.assertGreater(os.path.getsize(self.path("a.mp4")), 1000)
+        # They were asked for, and lie where there was room.
+        kept = self.path("a.mp4.latents.safetensors")
+        self.assertIn(kept[-40:], r.err)
+        self.ok("inspect", kept)
 
     @unittest.skipUnless(CAN_MOUNT, "needs a mount name space")
     def test_a_read_only_file_system(self):
