@@ -30,8 +30,10 @@ enum { VX_STAGE_TEXT, VX_STAGE_ENCODE, VX_STAGE_DENOISE, VX_STAGE_DECODE_AUDIO, 
 typedef struct vx_notes {
     char *text[VX_MAX_NOTES];
     int count;
+    bool quiet; // not logged until vx_notes_say
 } vx_notes;
 void vx_note(vx_notes *notes, const char *format, ...) VX_PRINTF(2, 3);
+void vx_notes_say(vx_notes *notes);
 void vx_notes_free(vx_notes *notes);
 
 struct vx_context {

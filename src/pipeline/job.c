@@ -125,12 +125,17 @@ static vx_status resolve(vx_job *job, const vx_request *request)
     vx_model *m = job->model;
     const bool far = vx_device_far(m->device);
     const vx_variant before = m->map.variant;
-    VX_TRY(vx_resolve(&job->request, request, &m->map, far, &job->notes));
-    VX_TRY(take_partition(m, job->request.conditions.task, &job->notes));
-    if (m->map.variant == before) return vx_ok();
-    vx_resolved_free(&job->request);
-    vx_notes_free(&job->notes);
-    return vx_resolve(&job->request, request, &m->map, far, &job->notes);
+    job->notes.quiet = true;
+    vx_status s = vx_resolve(&job->request, request, &m->map, far, &job->notes);
+    if (!s.code) s = take_partition(m, job->request.conditions.task, &job->notes);
+    if (!s.code && m->map.variant != before) {
+        vx_resolved_free(&job->request);
+        vx_notes_free(&job->notes);
+        job->notes.quiet = true;
+        s = vx_resolve(&job->request, request, &m->map, far, &job->notes);
+    }
+    vx_notes_say(&job->notes);
+    return s;
 }
 
 vx_status vx_job_prepare(vx_job *job, const vx_request *request)
@@ -367,7 +372,7 @@ static vx_status denoise(vx_job *job)
 // Other jobs that were made since may have taken the other partition.
 static vx_status take_transformer(vx_job *job)
 {
-    vx_notes said = { 0 }; // when the job was made
+    vx_notes said = { .quiet = true }; // when the job was made
     vx_status s = take_partition(job->model, job->conditions.task, &said);
     vx_notes_free(&said);
     return s.code ? s : vx_model_denoiser(job->model);

@@ -32,8 +32,14 @@ void vx_note(vx_notes *notes, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    vx_log(VX_LOG_WARNING, "%s", text);
+    if (!notes->quiet) vx_log(VX_LOG_WARNING, "%s", text);
     if (notes->count < VX_MAX_NOTES && (notes->text[notes->count] = vx_strdup(text))) notes->count++;
+}
+
+void vx_notes_say(vx_notes *notes)
+{
+    for (int i = 0; i < notes->count; i++) vx_log(VX_LOG_WARNING, "%s", notes->text[i]);
+    notes->quiet = false;
 }
 
 void vx_notes_free(vx_notes *notes)
