@@ -254,7 +254,7 @@ VX_API vx_status vx_job_from_latents(vx_model *model, const char *path, bool den
 VX_API void vx_job_destroy(vx_job **job);
 // Text, conditions and denoising: ends with the latents. A job made from latents has nothing to run. A prompt encoded by an earlier job
 // of this model with the same prompt, conditions and precision is not encoded again; nor are the same conditions. After an error
-// it may be run again, as long as no other job was made: what its stages had finished counts.
+// it may be run again, as long as no other job was made: what its stages had finished counts. A cancelled job stays cancelled.
 VX_API vx_status vx_job_run(vx_job *job);
 VX_API void vx_job_cancel(vx_job *job); // takes effect before the next operator, on a GPU within a few blocks; async-signal-safe
 // Decodes into the callbacks; and into a file: streamed, the file appears when it is complete and read back. Frames are encoded and

@@ -6,8 +6,8 @@
 #include "pipeline/internal.h"
 
 static const char *const operators[] = { "linear", "attention", "elementwise" };
-static const char *const stages[] = { "text-encoder", "text",          "denoiser",      "video-vae",
-                                      "audio-vae",    "image-encoder", "audio-encoder", "generate" };
+static const char *const stages[] = { "text-encoder",  "denoiser",      "video-vae", "audio-vae",
+                                      "image-encoder", "audio-encoder", "generate" };
 enum { OPERATORS = 3, STAGES = sizeof stages / sizeof *stages, DEFAULT_RUNS = 3 };
 
 static bool among(const char *what, const char *const *names, int count)

@@ -27,7 +27,7 @@ static vx_status make_clip(clip *c)
 {
     c->rgb = vx_alloc((size_t)VX_CANONICAL_WIDTH * VX_CANONICAL_HEIGHT * 3);
     c->sound = vx_alloc_array((size_t)SAMPLES * VX_SOUND_CHANNELS, sizeof *c->sound);
-    if (!c->rgb || !c->sound) return vx_fail(VX_ERR_MEMORY, "no memory for samples");
+    if (!c->rgb || !c->sound) return vx_no_memory("for samples");
     for (int i = 0; i < VX_CANONICAL_WIDTH * VX_CANONICAL_HEIGHT * 3; i++) c->rgb[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
     for (int i = 0; i < SAMPLES * VX_SOUND_CHANNELS; i++)
         c->sound[i] = (float)((uint32_t)i * 2654435761u >> 16) / 65536.0f - 0.5f;

@@ -30,7 +30,7 @@ static vx_status random_tensor(operation *o, vx_arena *arena, vx_tensor *out, in
     vx_random_seed(&random, 440420);
     float *normal = vx_alloc_array(SLICE, sizeof *normal);
     uint16_t *bits = vx_alloc_array(SLICE, sizeof *bits);
-    vx_status s = normal && bits ? vx_ok() : vx_fail(VX_ERR_MEMORY, "no memory for random numbers");
+    vx_status s = normal && bits ? vx_ok() : vx_no_memory("for random numbers");
     if (!s.code) vx_random_normal(&random, normal, SLICE);
     for (int64_t i = 0; i < SLICE && !s.code; i++) bits[i] = vx_f32_to_bf16(normal[i] * scale);
     vx_tensor flat = vx_tensor_reshape(*out, 1, (const int64_t[]){ rows * columns });

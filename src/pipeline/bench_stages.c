@@ -94,7 +94,7 @@ static vx_status give_latents(const work *w, vx_job *job)
     job->have_audio = is(w, "audio-vae");
     if (job->have_video) job->video = vx_alloc_array((size_t)video, sizeof *job->video);
     if (job->have_audio) job->audio = vx_alloc_array((size_t)audio, sizeof *job->audio);
-    if (!job->video && !job->audio) return vx_fail(VX_ERR_MEMORY, "no memory for latents");
+    if (!job->video && !job->audio) return vx_no_memory("for latents");
     if (job->video) vx_random_normal(&random, job->video, video);
     if (job->audio) vx_random_normal(&random, job->audio, audio);
     return vx_ok();
@@ -103,7 +103,7 @@ static vx_status give_latents(const work *w, vx_job *job)
 static vx_status run_stages(work *w, vx_job *job)
 {
     const bool decoder = is(w, "video-vae") || is(w, "audio-vae");
-    if (!strncmp(w->what, "text", 4)) return vx_job_encode_text(job);
+    if (is(w, "text-encoder")) return vx_job_encode_text(job);
     if (decoder) VX_TRY(give_latents(w, job));
     else VX_TRY(vx_job_run(job));
     return is(w, "denoiser") ? vx_ok() : vx_job_decode(job);
@@ -113,7 +113,7 @@ static void take_times(work *w, const vx_job *job, double seconds)
 {
     const vx_timings *t = &job->timings;
     const vx_stage_plan *plan = job->plan.stage;
-    if (!strncmp(w->what, "text", 4)) w->seconds = seconds, w->flop = plan[VX_STAGE_TEXT].flop;
+    if (is(w, "text-encoder")) w->seconds = seconds, w->flop = plan[VX_STAGE_TEXT].flop;
     else if (is(w, "denoiser")) w->seconds = t->denoise, w->flop = plan[VX_STAGE_DENOISE].flop;
     else if (is(w, "audio-vae")) w->seconds = t->decode_audio, w->flop = plan[VX_STAGE_DECODE_AUDIO].flop;
     else if (is(w, "video-vae")) w->seconds = t->decode_video, w->flop = plan[VX_STAGE_DECODE_VIDEO].flop;
@@ -216,7 +216,7 @@ static void tell_steps(json_t *o, const work *w, int64_t blocks)
 // Of the stage alone that is timed; "generate" has the sampler's, the longest.
 static void tell_memory(json_t *o, const vx_model *m, const work *w, const vx_plan *plan)
 {
-    const bool text = !strncmp(w->what, "text", 4), audio = is(w, "audio-vae"), video = is(w, "video-vae");
+    const bool text = is(w, "text-encoder"), audio = is(w, "audio-vae"), video = is(w, "video-vae");
     const vx_component_kind kind = text ? VX_TEXT_ENCODER : audio ? VX_AUDIO_VAE : video ? VX_VIDEO_VAE : VX_TRANSFORMER;
     const int stage = text ? VX_STAGE_TEXT : audio ? VX_STAGE_DECODE_AUDIO : video ? VX_STAGE_DECODE_VIDEO : VX_STAGE_DENOISE;
     const vx_weight_stats weights = vx_device_weights(m->device);
@@ -287,6 +287,7 @@ vx_status vx_bench_stage(vx_bench_run *run, vx_model *m)
         request = given;
     }
     *w = (work){ .run = run, .request = &request, .what = what };
+    if (is(w, "audio-vae")) request.width = request.height = 32; // no picture is decoded, and none planned for
     if (!s.code) s = bench_stage(run, m, w);
     vx_free(prompt);
     vx_free(w);
